@@ -34,6 +34,7 @@ SCHEME = "gs://"
 FIRST_ANSWER = 30.0  # seconds until Cloud Storage counts as out of reach
 _ANONYMOUS = 5.0  # likewise, on a machine without credentials, which rarely means to use it
 PATIENCE = 180.0  # seconds of retries where it has answered before
+LOOK_AT_BUCKET = "storage.buckets.get"  # what Beam does before it stages files there
 QUICK = (2.0, 3.0)  # seconds of a question whose answer a run can do without
 _TIMEOUT = (10.0, 60.0)  # seconds to connect, and between two bytes
 _FIELDS = "items(name,size,updated,generation,contentEncoding,crc32c),nextPageToken"
@@ -347,14 +348,20 @@ def _acting(credentials: Any, acts_as: str | None) -> Any:
 
 def held_permissions(bucket: str, wanted: Sequence[str]) -> frozenset[str] | None:
     """Those of some permissions on a bucket that this account has; None: the store does not say."""
-    from google.api_core.exceptions import GoogleAPIError
+    from google.api_core.exceptions import Forbidden, GoogleAPIError
     from google.auth.exceptions import GoogleAuthError
     from requests import RequestException
 
+    once: Any = {"timeout": QUICK, "retry": None}
     with suppress(GoogleAPIError, GoogleAuthError, RequestException, OSError):
         asked = _client().bucket(bucket)
-        held = asked.test_iam_permissions(list(wanted), timeout=QUICK, retry=None)
-        return frozenset(held)
+        try:
+            return frozenset(asked.test_iam_permissions(list(wanted), **once))
+        except GoogleAPIError:  # of a store that is not asked so
+            try:
+                asked.reload(**once)
+            except Forbidden:
+                return frozenset(wanted) - {LOOK_AT_BUCKET}
     return None
 
 

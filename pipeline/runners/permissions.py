@@ -6,7 +6,13 @@ from contextlib import suppress
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.runners.beam import BeamFlags
 from bert_embed.storage.files import is_remote
-from bert_embed.storage.gcs import QUICK, SCHEME, held_permissions, service_session
+from bert_embed.storage.gcs import (
+    LOOK_AT_BUCKET,
+    QUICK,
+    SCHEME,
+    held_permissions,
+    service_session,
+)
 
 _OBJECTS = tuple(f"storage.objects.{verb}" for verb in ("create", "delete", "get", "list"))
 # A role that has each; docs/cloud.md lists them all.
@@ -43,8 +49,7 @@ def _asked(
         ("--output", output),
     ):
         if place and is_remote(place) and place.startswith(SCHEME):
-            # Beam asks for the bucket itself before it stages files.
-            wanted = _OBJECTS if setting == "--output" else ("storage.buckets.get", *_OBJECTS)
+            wanted = _OBJECTS if setting == "--output" else (LOOK_AT_BUCKET, *_OBJECTS)
             bucket = place.removeprefix(SCHEME).partition("/")[0]
             yield f"{setting} {SCHEME}{bucket}", wanted, held_permissions(bucket, wanted)
     if flags["template_location"]:  # whose launcher starts no job

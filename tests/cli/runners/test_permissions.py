@@ -101,6 +101,23 @@ def test_submitting_needs_every_role_of_its_row(storage, tiny_bundle, tmp_path, 
             assert not list(gcs.root.glob(f"permitted-out/s{number}/*"))
 
 
+def test_a_bucket_that_may_not_be_looked_at_is_named_by_a_store_that_is_not_asked(
+    storage, tiny_bundle, tmp_path, capsys, gcs, monkeypatch
+):
+    """The emulator does not know the question; Beam would try again for minutes."""
+    with dataflow_server(tmp_path, gcs) as dataflow:
+        credentials = dataflow.environment["GOOGLE_APPLICATION_CREDENTIALS"]
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", credentials)
+        storage.fault = lambda method, path: (
+            403 if path.partition("?")[0].endswith("/b/permitted-out") else None
+        )
+        words = [f"--input={IN}/in.jsonl", f"--output={OUT}/unseen"]
+        began = time.monotonic()
+        assert main([*_submission(dataflow, tiny_bundle), *words]) == 2
+    assert f"--temp_location {OUT} lacks the permission storage.buckets" in capsys.readouterr().err
+    assert time.monotonic() - began < 10
+
+
 @pytest.mark.parametrize(
     ("purposes", "flags"),
     [
