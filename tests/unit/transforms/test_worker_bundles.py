@@ -154,7 +154,8 @@ def test_where_the_workers_of_a_runner_find_it(gcs, cache, tiny_bundle):
 
     def place(model, *flags):
         options = parse_embed(["--input=a.txt", "--output=out", f"--model={model}", *flags])
-        for_dataflow(options.job, JobPlaces(read=(), written=()))
+        if options.job.is_dataflow:
+            for_dataflow(options.job, JobPlaces(read=(), written=()))
         return bundle_for_workers(bundle, options.model, options.job).path
 
     copy = f"{temporary}/bundles/{bundle.fingerprint}-{FORMAT}"
