@@ -70,7 +70,7 @@ _SHARD = re.compile(r"-\d+-of-\d+$")
 # What stands beside the files of a data set, as on the Hugging Face Hub: not part of it.
 _BESIDE_DATA = re.compile(
     r"(readme|licen[cs]e|notice|citation|changelog)([._-].*)?"
-    r"|(dataset_infos?|dataset_dict|state|croissant|datapackage|manifest)\.json"
+    r"|(dataset_infos?|dataset_dict|metadata|package(-lock)?|tsconfig|schema|state|croissant|datapackage|manifest)\.json"
 )
 _LOG_FOLDERS = {"Delta Lake": "_delta_log", "Hudi": ".hoodie"}
 _TABLE_LOGS = {
@@ -237,16 +237,21 @@ def _nothing_named(pattern: str, has_hidden: bool) -> SettingError:
 
 
 def _beside_data(pattern: str, files: Sequence[FileInfo], text: str) -> dict[str, str]:
-    """Paths and names of files that tell of a data set among its files, unless they are named."""
-    if text == WHOLE_FILES:
-        return {}
+    """Paths and names of files that tell of a data set among its files, unless they are named.
+
+    Where each text file is a document, a README is one, too, but not JSON.
+    """
     place, paths = absolute(pattern), [file.path for file in files]
     named = place.rpartition("/")[2].lower()
     if is_glob(named) and _BESIDE_DATA.match(named):
         return {}
     names = {path: path.rpartition("/")[2] for path in paths if path != place}
     left = {path: name for path, name in names.items() if _BESIDE_DATA.fullmatch(name.lower())}
-    has_data = any(_suffixes(path)[0] in FORMATS for path in paths if path not in left)
+    each_file = text == WHOLE_FILES
+    if each_file:
+        left = {path: name for path, name in left.items() if name.lower().endswith(".json")}
+    data = [path for path in paths if path not in left]
+    has_data = any(each_file or _suffixes(path)[0] in FORMATS for path in data)
     return left if has_data else {}
 
 

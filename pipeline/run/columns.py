@@ -20,7 +20,7 @@ from bert_embed.pipeline.options.embed import DEFAULTS, Options
 from bert_embed.results.columns import is_list, loaded_types
 from bert_embed.results.run_record import RunRecord
 from bert_embed.settings import HEADINGS, TextSpec, context_columns
-from bert_embed.storage.files import read_bytes
+from bert_embed.storage.files import is_remote, read_bytes
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.client import check_column
 from bert_embed.transforms.examples import ExampleSettings, settings_from_json
@@ -36,9 +36,21 @@ from bert_embed.transforms.read.columns import (
 )
 from bert_embed.transforms.read.csv import check_names, csv_header
 from bert_embed.transforms.read.examples import ExampleReading, first_examples
-from bert_embed.transforms.read.lines import first_lines, first_records, stored_pieces
+from bert_embed.transforms.read.lines import (
+    block_lines,
+    first_lines,
+    first_records,
+    stored_pieces,
+)
 from bert_embed.transforms.read.loaded import loaded_type
-from bert_embed.transforms.read.parquet import check_schema, plain_type, promoted, type_of
+from bert_embed.transforms.read.parquet import (
+    as_text,
+    check_schema,
+    plain_type,
+    promoted,
+    read_row_parts,
+    type_of,
+)
 from bert_embed.transforms.read.reader import dialect_by
 from bert_embed.transforms.read.records import (
     CAN_BE,
@@ -48,12 +60,13 @@ from bert_embed.transforms.read.records import (
     type_called,
     type_name,
 )
-from bert_embed.transforms.read.wrapped import unwrapping
+from bert_embed.transforms.read.wrapped import lists_of_texts, unwrapping
 
 # How much of a large input is looked at: records of the start of each of so many JSON files, spread
 # evenly over all of them, and so many records of all files together.
 _FIRST_RECORDS, _MOST_RECORDS, _MOST_LOOKED = 100, 10_000, 1000
 _MOST_SEARCHED = 256 << 20  # bytes in which a field is looked for that no first record has
+_MOST_SEARCHED_FOR_IDS = 16 << 20  # likewise in every run without ids
 NO_ID_COLUMN = ""  # as --id_column: each document is named by its place
 _OF_CSV = "csv_quoting", "csv_separator", "csv_header"
 _COMMA = re.compile(r"\s*,\s*")
@@ -185,6 +198,13 @@ def input_columns(options: Options, files: list[InputFile]) -> tuple[Columns, st
     columns = replace(columns, extra=extra)
     for fields in looked:
         is_one = len(fields.records) == 1
+        if name := lists_of_texts(fields.records or _first_lists(fields, columns), columns.texts):
+            cure = f"jq -c '.{name}[] as $one | .{name} = $one' FILE > NEW.jsonl"
+            cure = f"df.explode('{name}') in pandas" if fields.file.footer else cure
+            raise UsageError(
+                f"--input {fields.file.info.path}: {name} holds lists of texts, not of words; "
+                f"write a record of each, {cure}, or join them"
+            )
         if not is_one and set(columns.texts) & set(fields.names):
             continue  # their lists belong to the records
         programs = [unwrapping(record, columns.texts) for record in fields.records]
@@ -207,6 +227,17 @@ def input_columns(options: Options, files: list[InputFile]) -> tuple[Columns, st
     return replace(columns, id_type=_id_type(columns, files)), like_id
 
 
+def _first_lists(fields: _Fields, columns: Columns) -> list[dict[str, Any]]:
+    """The texts of the first rows of a Parquet file, if they are lists."""
+    file, footer = fields.file, fields.file.footer
+    kind = None if footer is None else type_of(footer.schema, columns.text)
+    if kind is None or not is_list(kind) or not file.stop:
+        return []
+    rows = replace(file, stop=min(file.stop, _FIRST_RECORDS)).as_block()
+    first = next(read_row_parts(rows, Columns(text=columns.text), _FIRST_RECORDS, 1 << 20))
+    return [{columns.text: text} for text in first.contents[0].table[0].to_pylist()]
+
+
 _ID = "id"
 _NAME_IDS = (
     f"name the column of the ids with --id_column, or give --id_column '{NO_ID_COLUMN}' to name "
@@ -227,12 +258,37 @@ def _default_id(looked: Sequence[_Fields], columns: Columns) -> str | None:
             with_id = with_id or fields
         elif has_id is not None:
             without = without or fields
+    if with_id is None and (late := _with_late_id(looked, columns)) is not None:
+        raise UsageError(
+            f"--input {late.file.info.path}: its first records have no {_ID}, but later ones do; "
+            f"{_NAME_IDS}"
+        )
     if with_id is None or without is None:
         return None if with_id is None else _ID
     raise UsageError(
         f"--input {without.file.info.path} has no {_ID}, but {with_id.file.info.path} has one; "
         f"embed them in two runs, or {_NAME_IDS}"
     )
+
+
+def _with_late_id(looked: Sequence[_Fields], columns: Columns) -> _Fields | None:
+    """The JSON file of this machine in whose first bytes a document has an id; None if none has."""
+    left = _MOST_SEARCHED_FOR_IDS
+    for fields in looked:
+        if fields.file.format != "jsonl" or is_remote(fields.file.info.path):
+            continue
+        for lines in block_lines(replace(fields.file.as_block(), read_through=True), 1 << 20):
+            records = first_records(lines) if b'"id"' in lines.data else ()
+            documents = (record for record in records if _has_text(record, columns))
+            if any(record.get(_ID) is not None for record in documents):
+                return fields
+            if (left := left - lines.size) <= 0:
+                return None
+    return None
+
+
+def _has_text(record: Mapping[str, Any], columns: Columns) -> bool:
+    return any(record.get(name) is not None for name in columns.texts)
 
 
 # Names of ids in lower case, letters and digits alone: `_id`, `ID`, `doc-id`, TREC's `docno`.
@@ -254,11 +310,7 @@ def _has_id(fields: _Fields, columns: Columns) -> bool | None:
     """Whether the documents of a file have the field `id`; None if it shows no document."""
     if fields.file.format != "jsonl":
         return _ID in [name.strip() for name in fields.names]
-    documents = [
-        record
-        for record in fields.records
-        if any(record.get(name) is not None for name in columns.texts)
-    ]
+    documents = [record for record in fields.records if _has_text(record, columns)]
     count = sum(record.get(_ID) is not None for record in documents)
     if 0 < 2 * count < len(documents):
         raise UsageError(
@@ -300,7 +352,7 @@ def _check_json(
         if any(first_lines(file).data for file in json_files):
             raise UsageError(
                 f"--input {json_files[0].info.path} does not begin with JSON lines: each line must "
-                "be one object"
+                "be one object (of strings, jq -c '.. | strings | {text: .}' FILE > NEW.jsonl)"
             )
         return
     first = next(fields for fields in json_fields if fields.records)
@@ -471,8 +523,9 @@ def _held_type(name: str, stored: Mapping[pa.DataType, str]) -> pa.DataType:
     plain = {kind: plain_type(kind) for kind in stored}
     for kind, place in stored.items():
         if plain[kind] is None:
-            as_text = f"; {name}:string makes JSON of it" if pa.types.is_nested(kind) else ""
-            raise UsageError(f"--extra_columns {name} is {kind} in {place}; {CAN_BE}{as_text}")
+            cure = f"; {name}:string makes JSON of it" if pa.types.is_nested(kind) else ""
+            cure = cure or as_text(name, kind)
+            raise UsageError(f"--extra_columns {name} is {kind} in {place}; {CAN_BE}{cure}")
     held = promoted(kind for kind in plain.values() if kind is not None)
     if held is None:
         places = " and ".join(f"{kind} in {place}" for kind, place in [*stored.items()][:2])

@@ -519,6 +519,9 @@ _COLLECTIONS = {
     re.compile(rb"WARC/\d"): ("WARC records", "warcio"),
     re.compile(rb"<doc\b[^>]*>"): ("<doc> elements", "wikiextractor --json"),
     re.compile(rb"From \S.*\n[A-Za-z-]+:"): ("an mbox of mails", "Python's mailbox"),
+    re.compile(rb'\s*\[\s*"(?:[^"\\\n]|\\.)*+"\s*[],]|(?:"(?:[^"\\\n]|\\.)*+"\r?\n){2}'): (
+        *("JSON strings", "jq -c '.. | strings | {text: .}'"),
+    ),
     re.compile(rb"(\d+\r?\n)?\d+:\d\d:\d\d[,.]\d+ -->|WEBVTT"): ("subtitles", "pysrt or webvtt"),
 }
 
@@ -537,6 +540,22 @@ def _collection_notes(source: Source) -> Iterator[str]:
                     f"note: {file.info.path} holds {what}, whose headers and marks are read as "
                     f"texts: write a document a line first, as JSON lines ({reader} reads them)"
                 )
+        if _looks_like_csv(start):
+            yield (
+                f"note: {file.info.path} looks like CSV, and its lines are read as texts: "
+                "--input_format csv reads its columns"
+            )
+
+
+def _looks_like_csv(start: bytes) -> bool:
+    """Whether the first line has the name `text` or `id`, and the second as many fields."""
+    first, _, rest = start.partition(b"\n")
+    second = rest.partition(b"\n")[0]
+    for mark in (b",", b";", b"\t", b"|"):
+        names = [name.strip(b' "\r').lower() for name in first.split(mark)]
+        if 1 < len(names) <= second.count(mark) + 1 and {b"text", b"id"} & {*names}:
+            return True
+    return False
 
 
 def _earlier_line(earlier: EarlierOutput) -> str:

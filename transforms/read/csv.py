@@ -29,6 +29,7 @@ from bert_embed.transforms.read.lines import (
     utf8_detail,
 )
 from bert_embed.transforms.read.records import (
+    END_OF_COPY,
     BadRecord,
     Documents,
     ExtraValues,
@@ -184,6 +185,13 @@ def dialect_of(
     return delimiter, quoting, chain(head, rest)
 
 
+# A field, with whatever delimiter, that is quoted as SQL quotes text.
+_SINGLE_QUOTED = re.compile(r"(?:^|[,;\t|\x01])'(?:[^'\n]|'')*'(?=[,;\t|\x01\r]|$)")
+_DOUBLE_QUOTES = (
+    "write double ones, python3 -c 'import csv, sys; csv.writer(sys.stdout).writerows(csv.reader("
+    'sys.stdin, quotechar=chr(39)))\' < FILE > NEW (delimiter=";" if that separates fields)'
+)
+_NO_COMMENTS = "lines that begin with # are read as all others: grep -v '^#' FILE > NEW"
 _LOG = logging.getLogger(__name__)
 _NO_QUOTES = "csv_quoting none takes quotes as characters"
 _NULL = "\0N"  # stands for a field that is `\N`, which an escape would turn into N
@@ -451,9 +459,22 @@ def _reader(records: Iterator[str], delimiter: str, quoting: Dialect) -> Iterato
 
 
 def csv_header(file: InputFile, quoting: Dialect = QUOTED) -> tuple[str, ...] | None:
-    """Names of a file's columns; None of an empty file; InputError if it has no header."""
+    """Names of a file's columns; None of an empty file.
+
+    InputError: it has no header, or its first records quote fields with single quotes.
+    """
     first = next(_begin(file, quoting), None)
-    return None if first is None else first.header
+    if first is None:
+        return None
+    header = ",".join(first.header)
+    records = first.data[:_HEADER_BYTES].decode(errors="replace").splitlines()
+    quoted = [*filter(_SINGLE_QUOTED.search, [header, *records])]
+    for line in quoted:
+        fields = next(csv.reader([line], delimiter=first.delimiter, quotechar="'"))
+        are_most = line is header or 2 * len(quoted) >= len(records)
+        if are_most or len(fields) == len(first.header) <= line.count(first.delimiter):
+            raise InputError(f"{first.path} has single quotes around fields: {_DOUBLE_QUOTES}")
+    return first.header
 
 
 def first_csv_records(file: InputFile, quoting: Dialect = QUOTED) -> CsvRecords | None:
@@ -476,6 +497,8 @@ def check_names(path: str, names: Iterable[str], columns: Columns) -> None:
             continue
         if not places:
             error = no_column(flag, name, f"not a column of {path}", existing)
+            if existing[0].startswith("#"):
+                raise InputError(f"{error} ({_NO_COMMENTS})", *error.settings)
             shown = "csv_separator says what separates fields" if len(existing) == 1 else ""
             shown = shown or "csv_header names the columns of a file without a header"
             raise InputError(f"{error} ({shown})", *error.settings, shown.partition(" ")[0])
@@ -573,7 +596,7 @@ def _field(fields: Sequence[str], at: int) -> str | None:
 
 
 def _text(data: bytes, records: CsvRecords) -> str:
-    if not data.rstrip(b"\r\n"):
+    if data.rstrip(b"\r\n") in (b"", END_OF_COPY.encode()):
         raise BadRecordError(BLANK_LINE)
     try:
         text = data.decode("utf-8")

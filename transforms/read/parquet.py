@@ -46,6 +46,8 @@ from bert_embed.transforms.read.records import (
 )
 
 _NUMBER_BYTES = 8
+# DuckDB's INTERVAL is 12 bytes to Arrow, and a pandas.Period a number of months or days.
+_NO_VALUE, _PERIOD = pa.month_day_nano_interval(), b"pandas.period"
 _SCALARS = (
     pa.types.is_boolean,
     pa.types.is_integer,
@@ -186,7 +188,16 @@ def check_schema(path: str, schema: pa.Schema, columns: Columns) -> None:
                 continue
             raise no_column(flag, name, f"not a column of {path}", schema.names)
         if not _is_readable(flag, name, kind, columns):
-            raise SettingError(flag, f"{name} of {path} is {kind}; {_REQUIRED[flag]}")
+            cure = as_text(name, kind)
+            raise SettingError(flag, f"{name} of {path} is {kind}; {_REQUIRED[flag]}{cure}")
+
+
+def as_text(name: str, kind: pa.DataType) -> str:
+    """How a column of periods or intervals can be read, for people; nothing for other types."""
+    if kind != _NO_VALUE:
+        return ""
+    ways = f"{name}.astype(str) in pandas, {name}::varchar in SQL"
+    return f"; write periods and intervals as text, {ways}"
 
 
 def type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
@@ -215,6 +226,8 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.ChunkedArray:
 def _is_readable(flag: str, name: str, kind: pa.DataType, columns: Columns) -> bool:
     if pa.types.is_null(kind):  # all its values are missing
         return True
+    if kind == _NO_VALUE:
+        return False
     if flag == "id_column":
         whole = pa.types.is_decimal(kind) and kind.scale == 0
         return is_text(kind) or pa.types.is_integer(kind) or whole
@@ -298,8 +311,20 @@ def _footer(file: pq.ParquetFile, text_column: str) -> Footer:
         group = metadata.row_group(number)
         size = sum(group.column(n).total_uncompressed_size for n in of_text)
         groups.append(RowGroup(group.num_rows, max(size, _LEAST_ROW_BYTES * group.num_rows)))
+    columns = map(metadata.schema.column, range(metadata.num_columns))
+    intervals = {column.path for column in columns if column.converted_type == "INTERVAL"}
+    shown = [
+        field.with_type(_NO_VALUE) if field.name in intervals or _is_period(field) else field
+        for field in schema
+    ]
     # What pandas says of its index differs from file to file, and pyarrow 21 cannot hash it.
-    return Footer(schema.remove_metadata(), tuple(groups))
+    return Footer(pa.schema(shown), tuple(groups))
+
+
+def _is_period(field: pa.Field) -> bool:
+    """Whether pandas counts months, or the like, in a column, which its metadata say."""
+    named = getattr(field.type, "extension_name", "").encode()
+    return _PERIOD in (named, (field.metadata or {}).get(b"ARROW:extension:name"))
 
 
 @contextmanager

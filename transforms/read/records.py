@@ -214,6 +214,7 @@ _CONVERTERS |= {
 }
 
 
+END_OF_COPY = r"\."  # what PostgreSQL writes behind the last record of CSV
 ID_TOO_LONG = "id too long"
 _MOST_ID_CHARS = 4096  # as long as a path may be; all ids of a part are in memory
 
@@ -309,7 +310,7 @@ def documents_of(
             good.append(row)
             continue
         place = places[row].as_py()
-        blank = not outcome.record.strip()
+        blank = not outcome.record.strip() or outcome.record == END_OF_COPY
         document = outcome.id if columns.id else place
         if outcome.reason == ID_TOO_LONG:
             document = None

@@ -140,7 +140,7 @@ class ObjectLines:
         if self._values and not self.objects:
             raise _LayoutError(
                 "does not begin with JSON lines: each line, or each element of an array, must be "
-                "one object"
+                "one object (of strings, jq -c '.. | strings | {text: .}' FILE > NEW.jsonl)"
             )
         if not self._values and opened == 1:
             return b""  # an empty array, which has no line

@@ -52,6 +52,21 @@ def _of_columns(record: dict[str, Any], name: str, text: Any) -> str | None:
     return f". as $all | range({place} | length) as $row | $all | map_values(.[$row])"
 
 
+def lists_of_texts(records: Sequence[dict[str, Any]], texts: Sequence[str]) -> str | None:
+    """The field of the texts if records have lists there of which most are not of single words.
+
+    Of an object of columns alone `unwrapping` says more.
+
+    >>> lists_of_texts([{"text": ["a b.", "c d."]}, {"text": ["e f."]}], ["text"])
+    'text'
+    """
+    if len(texts) > 1 or (len(records) == 1 and unwrapping(records[0], texts)):
+        return None
+    lists = [record[texts[0]] for record in records if isinstance(record.get(texts[0]), list)]
+    words = [word for listed in lists for word in listed if isinstance(word, str)]
+    return texts[0] if 2 * sum(" " in word.strip() for word in words) > len(words) else None
+
+
 def _of_records(record: dict[str, Any], texts: Sequence[str]) -> str | None:
     """Of an object that holds a list of records, or records by their ids, at some depth."""
     # Whose own text may be a field of another name.

@@ -223,7 +223,27 @@ def test_nulls_of_mysql_are_missing(run):
 
 @pytest.mark.parametrize(
     ("text", "cure"),
-    [("a,one\nb,two\n", "--csv_header names the"), ("id~text\n1~a\n", "--csv_separator says")],
+    [
+        ("a,one\nb,two\n", "--csv_header names the"),
+        ("id~text\n1~a\n", "--csv_separator says"),
+        ("# of today\nid,text\na,one\n", "grep -v '^#' FILE"),
+        ("# of, today\nid,text\na,one\n", "grep -v '^#' FILE"),
+        ("id,text\na,'one, two'\nb,two\nc,three\nd,four\n", "single quotes around fields"),
+        ("id;text\na;'it''s; one'\n", "single quotes around fields"),
+        ("'id','text'\n'a','one'\n", "single quotes around fields"),
+        ("id\ttext\na\t'one two'\nb\ttwo\n", "single quotes around fields"),
+    ],
 )
 def test_what_a_csv_lacks_is_said(run, text, cure):
     run.refused({"in.csv": text}, cure)
+
+
+def test_single_quotes_within_fields_are_letters(run):
+    texts = ["it's", "'tis the season", "'a, b', he said", "five"]
+    output = run({"in.csv": "".join(f'"{text}"\n' for text in ["text", *texts])}, keep_text=True)
+    assert rows(output)["text"] == texts
+
+
+@pytest.mark.parametrize("flags", [{}, {"csv_quoting": "none"}])
+def test_the_end_of_a_copy_of_postgresql_counts_as_blank(run, flags):
+    assert rows(run({"in.tsv": "id\ttext\na\tone\n\\.\n"}, **flags))["id"] == ["a"]

@@ -443,3 +443,17 @@ def test_binary_ids_of_mongodb(run, subtype, expected):
     value = {"$binary": {"base64": "YkrYedM4QKGkq0lkcTZ4oA==", "subType": subtype}}
     lines = [{"_id": value, "text": "the river"}]
     assert rows(run({"in.jsonl": lines}, id_column="_id"))["id"] == [expected]
+
+
+@pytest.mark.parametrize("name", ["iv", "iv:string"])
+@pytest.mark.parametrize("kind", ["period", "interval"])
+def test_periods_and_intervals_are_refused_with_a_way_to_write_them(tmp_path, run, kind, name):
+    """The numbers or bytes in which they are stored say nothing."""
+    path = tmp_path / "in.parquet"
+    if kind == "interval":
+        duckdb.sql(f"COPY (SELECT 'x y' AS text, INTERVAL 3 DAY AS iv) TO '{path}'")
+    else:
+        periods = pd.period_range("2024-01", periods=1, freq="M")
+        pd.DataFrame({"text": ["x y"], "iv": periods}).to_parquet(path)
+    run(path, "without")
+    run.refused(path, "iv.astype(str) in pandas, iv::varchar in SQL", extra_columns=name)

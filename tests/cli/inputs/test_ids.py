@@ -52,6 +52,14 @@ def test_ids_of_a_few_documents_and_of_rows_are_refused_before_work(run):
     run.refused("project:dataset.table", message, id_column="")
 
 
+def test_ids_that_only_later_records_have_are_told(run):
+    texts = [{"text": each["text"], "about": {"id": 1}} for each in DOCUMENTS * 2]
+    run({"in.jsonl": texts}, "none")
+    late = [*texts, DOCUMENTS[0]]
+    run.refused({"in.jsonl": late}, "its first records have no id, but later ones do; name")
+    run({"in.jsonl": late}, "places", id_column="")
+
+
 @pytest.mark.parametrize("limit", ["100%", "1000"])
 def test_ids_of_another_form_delete_nothing(run, limit):
     first = run({"a.jsonl": [{"id": n, "text": f"river {n}"} for n in range(20)]}, "out/1")

@@ -3,6 +3,8 @@
 import gzip
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.support.command import flags_of, main, rejected, rows
@@ -67,7 +69,10 @@ def test_examples_need_no_suffix(tmp_path, run, examples, name):
     assert rows(run(tmp_path / "in" / name))["id"] == IDS
 
 
-@pytest.mark.parametrize("name", ["README.md", "LICENSE", "dataset_infos.json", "README_de.txt"])
+@pytest.mark.parametrize(
+    "name",
+    ["README.md", "LICENSE", "dataset_infos.json", "README_de.txt", "metadata.json", "schema.json"],
+)
 def test_what_stands_beside_data_is_left_out_and_told(tmp_path, run, name):
     content = '{"default": {}}' if name.endswith("json") else "A data set.\n"
     assert rows(run({"in/data/a.jsonl": LINES, f"in/{name}": content}))["id"] == IDS
@@ -76,6 +81,12 @@ def test_what_stands_beside_data_is_left_out_and_told(tmp_path, run, name):
         run(tmp_path / "in" / name, "named")
         texts = run({"texts/data/a.txt": "a text\n", f"texts/{name}": content}, "told")
         assert len(rows(texts)["id"]) == 2
+
+
+def test_json_beside_text_files_is_no_document(tmp_path, run):
+    texts = {"in/README.md": "a text\n", "in/package.json": '{"name": "x"}'}
+    assert rows(run(texts, input_format="files"))["id"] == [str(tmp_path / "in" / "README.md")]
+    assert "1 file is beside the data and is skipped (package.json 1)" in run.out
 
 
 WARC = "WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: 5\r\n\r\nhello\r\n"
@@ -89,6 +100,9 @@ WARC = "WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: 5\r\n\r\nhello\r\n"
         ("mails", "From a@b Mon Jan 1 2024\nSubject: x\n\nthe bank\n", "an mbox of mails"),
         ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\nthe bank\n", "subtitles"),
         ("a.vtt", "WEBVTT\n\n00:01.000 --> 00:02.000\nthe bank\n", "subtitles"),
+        ("a.txt", json.dumps(["the bank", 'of "it"'], indent=1), "JSON strings"),
+        ("a.txt", '["the bank"]\n["of it"]\n', "JSON strings"),
+        ("a.txt", '"the bank"\n"of it"\n', "JSON strings"),
     ],
 )
 @pytest.mark.parametrize("packed", ["", ".gz"])
@@ -121,3 +135,32 @@ def test_one_object_that_wraps_records_is_refused(run, name, wrapped, program, i
                 f"{packed} holds JSON objects that wrap records; write one a line: jq -c '.data"
             )
             run.refused(lines, message)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_noted"),
+    [
+        ("part-00000", CSV, True),
+        ("part-00000.gz", CSV, True),
+        ("a.txt", "text\tlabel\nthe bank\t1\n", True),
+        ("a.txt", "Some text, with an id\nand another, of few words\n", False),
+        ("a.txt", "text,label\nthe bank\n", False),
+    ],
+)
+def test_csv_without_its_suffix_is_noted(tmp_path, run, name, text, is_noted):
+    run({name: text}, dry_run=True)
+    assert (f"note: {tmp_path}/{name} looks like CSV" in run.out) == is_noted
+
+
+@pytest.mark.parametrize("ids", [[], ["id"]])
+@pytest.mark.parametrize("name", ["in.jsonl", "one.jsonl", "in.parquet"])
+def test_lists_of_texts_are_not_taken_for_words(tmp_path, run, name, ids):
+    texts = [["the bank.", "the river."], ["more of it."]][: 1 if name == "one.jsonl" else 2]
+    records = [{"text": text} | dict.fromkeys(ids, f"d{at}") for at, text in enumerate(texts)]
+    path = tmp_path / name
+    if name == "in.parquet":
+        pq.write_table(pa.Table.from_pylist(records), path)
+    else:
+        run.written({name: records})
+    is_column = name == "one.jsonl" and not ids
+    run.refused(path, "wraps records" if is_column else "text holds lists of texts, not of words")
