@@ -28,7 +28,7 @@ from bert_embed.pipeline.runners.options import DEFAULT_RUNNER, RunnerOptions
 from bert_embed.results.files import EXAMPLES
 from bert_embed.storage.files import read_bytes
 
-_OF_COMMANDS = ("h", "help", "text", "version")  # what they print is for people
+_OF_COMMANDS = ("h", "help", "version")  # what they print is for people
 _TYPO = 0.8  # no flag of Beam, of Flink or of Spark is so similar to one of ours
 _TYPO_OF_BEAM = 0.92  # --spark_master, of Spark's job server, is similar to --spark_master_url
 _logger = logging.getLogger(__name__)
@@ -212,16 +212,16 @@ class ConfigFile:
         return ours, words
 
 
-Kind = TypeVar("Kind", bound=CommandOptions)
+Chosen = TypeVar("Chosen", bound=CommandOptions)
 
 
 def read_options(
-    kind: type[Kind],
+    kind: type[Chosen],
     command: str,
     values: Mapping[str, Any],
     words: Sequence[str] = (),
     config: ConfigFile | None = None,
-) -> Kind:
+) -> Chosen:
     """The options of a command line, a call or a template, above those of a YAML file.
 
     `values` are of our options, `words` of Beam. InputError if a needed option is missing, or any
@@ -427,7 +427,7 @@ def parser_of(kind: type[CommandOptions], command: str, everything: bool = True)
     return parser
 
 
-def read_command(kind: type[Kind], command: str, arguments: Sequence[str]) -> Kind:
+def read_command(kind: type[Chosen], command: str, arguments: Sequence[str]) -> Chosen:
     """Reads the words of a command, and the file that --config names; InputError if wrong."""
     parser = parser_of(kind, command)
     namespace, words = parser.parse_known_intermixed_args(plain_words(arguments))

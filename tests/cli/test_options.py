@@ -234,7 +234,7 @@ def test_empty_lists_are_as_if_not_given():
         ("limit: true", "limit must have a value, got True"),
         ("model: [a, b]", "model must be a text or a number, got a list"),
         ("no_normalize: true", "no_normalize is no option: set normalize to false"),
-        ("text: a", "text is for the command line"),
+        ("help: a", "help is for the command line"),
         ("dim: -4", "dim must be a whole number of at least 1, got -4"),
         ("normalize: yes please", "normalize must be true or false"),
         ("layrs: 1", "unknown flag --layrs; did you mean --layers?"),
