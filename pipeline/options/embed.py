@@ -475,7 +475,8 @@ def _check_required(options: Options) -> None:
 def _check_texts(options: Options) -> None:
     options.text_spec(options.max_seq_length or 1, "")  # whose rules these are
     if options.long_text == "windows" and options.command == "tokenize":
-        raise SettingError("long_text", "windows is for embed: it reads examples of window so, too")
+        said = "windows is for embed, which also reads examples in windows so: take window here"
+        raise SettingError("long_text", said)
     if options.text_b_column is None:
         return
     if "window" in options.long_text:

@@ -198,6 +198,10 @@ class Sized:
     def __call__(self, name: str, value: Any) -> str:
         text, colon, size = one_text(name, value).partition(":")
         Choice(self.names)(name, text)
+        if colon and not re.fullmatch(POSITIVE.pattern, size, re.ASCII):
+            raise SettingError(
+                name, f"must have a whole number of at least 1 behind {text}:, got {size!r}"
+            )
         return f"{text}:{POSITIVE(name, size)}" if colon else text
 
 

@@ -203,7 +203,7 @@ def said_of(door, given, path, capsys):
         ("precision", "int4", "--precision must be one of float32,"),
         ("device", "rocm", "--device must be one of auto,"),
         ("chunk", "line:4", "--chunk must be one of sentence, paragraph, tokens, got 'line'"),
-        ("chunk", "tokens:0", "--chunk must be a whole number of at least 1, got '0'"),
+        ("chunk", "tokens:0", "--chunk must have a whole number of at least 1 behind tokens:, got"),
         ("pooling", "best", "--pooling must be one of mean, max, mean_max, cls,"),
         ("output_format", "examples", "--output_format must be one of parquet, jsonl, tfrecord"),
         ("overlap", "3", "--overlap requires --long_text window or windows, or --chunk"),
