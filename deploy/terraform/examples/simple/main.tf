@@ -8,7 +8,7 @@ module "bert_embed" {
   region        = "us-central1"
   input_buckets = ["my-bucket"]
   # dataset     = "vectors" # creates the dataset, for output_format bigquery
-  image_tag     = "" # after the first `make dataflow DO=template`: the tag that it printed
+  image_tag = "" # after the first `make dataflow DO=template`: the tag that it printed
   parameters = {
     input       = "gs://my-bucket/texts/{date:%Y/%m/%d}/*.jsonl"
     output      = "gs://my-project-bert-embed-vectors/{date:%Y/%m/%d}"
