@@ -25,6 +25,7 @@ OTHER_FLAGS = {
     "systemctl, embed_daily.sh, node_exporter": "--now --stdout --collector",
     "Flink, mysql and zstd": "--number_of_execution_retries --batch --long",
     "embedding-atlas": "--sample --vector",
+    "apache_beam.yaml": "--yaml_pipeline_file",
     "examples": "--examples --labels --split --token_types",
 }
 
