@@ -106,6 +106,7 @@ def backends(name: str, sentences: int = 1000, passages: int = 96, rounds: int =
         "smallest cosine": "{cosine:.4f}",
         "ours is: whole, steady": "{whole[ours]:.2f} x, {steady[ours]:.2f} x",
         "ours, int8 is": "{whole[ours, int8]:.2f} x, {steady[ours, int8]:.2f} x",
+        "ours, bfloat16 is": "{whole[ours, bfloat16]:.2f} x, {steady[ours, bfloat16]:.2f} x",
         "texts/CPU s in batches of": "{shown}",
     }
     measure.report(record, columns, results)

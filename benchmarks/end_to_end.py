@@ -32,8 +32,11 @@ from benchmarks.corpus import FOLDER, TEXTS, english_sentences, numbered, write_
 from benchmarks.engines import exported_family
 from benchmarks.peers import minilm_folder, peer_environment, peer_python, peer_versions
 from benchmarks.tokenizer import tokenizer_files
+from bert_embed.backends import openvino, processor
 
 OURS = {"ours": "float32", "ours, int8": "int8"}
+if not processor.flags().isdisjoint(openvino.BACKEND.instructions["bfloat16"]):
+    OURS |= {"ours, bfloat16": "bfloat16"}
 _OURS = "ours"
 ENCODE = "sentence-transformers encode"
 _NULL = "ours, without a model"
@@ -140,10 +143,14 @@ _FIGURES = {
     "largest difference": "{difference:.1e}",
     "ours is": "{ours_is[ours]:.2f} x",
     "ours, int8 is": "{ours_is[ours, int8]:.2f} x",
+    "ours, bfloat16 is": "{ours_is[ours, bfloat16]:.2f} x",
 }
 _ONLY = {  # columns of some benchmarks only
     "beside the encoder": ("end_to_end", "end_to_end_passages"),
-    "ours, int8 is": ("end_to_end", "end_to_end_passages", "end_to_end_families"),
+    **dict.fromkeys(
+        ("ours, int8 is", "ours, bfloat16 is"),
+        ("end_to_end", "end_to_end_passages", "end_to_end_families"),
+    ),
     "smallest cosine": ("end_to_end", "end_to_end_passages", "end_to_end_families"),
     **dict.fromkeys(
         ("tokens or entries", "bytes a text", "largest difference"), ("end_to_end_kinds",)
