@@ -493,6 +493,13 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
             f"note: {', '.join(markup)} files are read as they are, tags and all: convert them to "
             "plain text or Markdown first"
         )
+    texts = [file for file in source.files if file.format == "text"]
+    if 0 < len(texts) < len(source.files):
+        files = counted(len(texts), "text file lies", "text files lie")
+        yield (
+            f"note: {files} beside files of records, and each line is a document, as of "
+            f"{texts[0].info.path}: name the others alone if that is not meant"
+        )
     yield from _collection_notes(source)
     if source.like_id is not None:
         yield (
@@ -517,12 +524,22 @@ _MOST_SUFFIXES, _LOOKED_AT = 20, 1 << 12  # of each suffix so many bytes of a fi
 # First lines of files that hold many documents in a form of their own, and what reads them.
 _COLLECTIONS = {
     re.compile(rb"WARC/\d"): ("WARC records", "warcio"),
-    re.compile(rb"<doc\b[^>]*>"): ("<doc> elements", "wikiextractor --json"),
-    re.compile(rb"From \S.*\n[A-Za-z-]+:"): ("an mbox of mails", "Python's mailbox"),
+    re.compile(rb"(?i:<doc\b[^>]*>)"): ("<doc> elements", "wikiextractor --json, or ir_datasets"),
+    re.compile(rb"(From |[A-Z][A-Za-z-]+: )\S.*\n[A-Z][A-Za-z-]+: "): (
+        *("mails", "Python's mailbox or email"),
+    ),
+    re.compile(rb"@\w+\{|TY  - "): ("references", "bibtexparser or rispy"),
+    re.compile(rb"# (newdoc|newpar|sent_id|text|global)\b.*="): ("sentences of CoNLL-U", "conllu"),
+    re.compile(rb"<http\S+> <http"): ("triples", "rdflib"),
+    re.compile(rb"(?i:(insert into|create table)\b|-- \w*sql\w* )"): ("SQL", "the database"),
+    re.compile(rb'[^{\n]*\n\s*\{\s*"'): ("JSON behind another line", "tail -n +2 FILE"),
     re.compile(rb'\s*\[\s*"(?:[^"\\\n]|\\.)*+"\s*[],]|(?:"(?:[^"\\\n]|\\.)*+"\r?\n){2}'): (
         *("JSON strings", "jq -c '.. | strings | {text: .}'"),
     ),
-    re.compile(rb"(\d+\r?\n)?\d+:\d\d:\d\d[,.]\d+ -->|WEBVTT"): ("subtitles", "pysrt or webvtt"),
+    re.compile(rb"\[Script Info|(\d+\r?\n)?\d+:\d\d:\d\d[,.]\d+ -->|WEBVTT"): (
+        "subtitles",
+        "pysrt or webvtt",
+    ),
 }
 
 

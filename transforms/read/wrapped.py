@@ -83,6 +83,9 @@ def _of_records(record: dict[str, Any], texts: Sequence[str]) -> str | None:
         program = f"{path} | to_entries[] | {{id: .key}} + .value" if by_id else f"{path}[]"
         if have_text or (len(inner) > 1 and not by_id and not is_record):
             found.append((have_text, len(inner), program.removeprefix(" | ")))
+    with_texts = [program for have_text, _, program in found if have_text]
+    if len(with_texts) > 1:
+        return ", ".join(with_texts)
     return max(found, key=lambda each: each[:2])[2] if found else None
 
 

@@ -97,9 +97,16 @@ WARC = "WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: 5\r\n\r\nhello\r\n"
     [
         ("a.warc.wet", WARC, "WARC records"),
         ("wiki_00", '<doc id="12" title="Bank">\nthe bank\n</doc>\n', "<doc> elements"),
-        ("mails", "From a@b Mon Jan 1 2024\nSubject: x\n\nthe bank\n", "an mbox of mails"),
+        ("mails", "From a@b Mon Jan 1 2024\nSubject: x\n\nthe bank\n", "mails"),
         ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\nthe bank\n", "subtitles"),
         ("a.vtt", "WEBVTT\n\n00:01.000 --> 00:02.000\nthe bank\n", "subtitles"),
+        ("a.eml", "From: a@b\nSubject: x\n\nthe bank\n", "mails"),
+        ("a.sgm", "<DOC>\n<DOCNO> 1 </DOCNO>\nthe bank\n</DOC>\n", "<doc> elements"),
+        ("a.ass", "[Script Info]\nTitle: x\n", "subtitles"),
+        ("a.bib", "@article{a,\n title={x}\n}\n", "references"),
+        ("a.conllu", "# text = Hi\n1\tHi\thi\n", "sentences of CoNLL-U"),
+        ("a.sql", "INSERT INTO t VALUES (1, 'a');\n", "SQL"),
+        ("a.log", "started\n" + LINES, "JSON behind another line"),
         ("a.txt", json.dumps(["the bank", 'of "it"'], indent=1), "JSON strings"),
         ("a.txt", '["the bank"]\n["of it"]\n', "JSON strings"),
         ("a.txt", '"the bank"\n"of it"\n', "JSON strings"),
@@ -119,6 +126,7 @@ def test_files_of_many_documents_are_noted(tmp_path, run, name, text, what, pack
         ("b.jsonl", {"version": 1, "data": DOCUMENTS}, ".data[]"),
         ("b.json", {each["id"]: {"text": each["text"]} for each in DOCUMENTS}, "to_entries[]"),
         ("b.json", {"text": [each["text"] for each in DOCUMENTS]}, ". as $all | range(.text |"),
+        ("b.json", {"train": DOCUMENTS, "test": DOCUMENTS}, ".train[], .test[]"),
     ],
 )
 @pytest.mark.parametrize("indent", [None, 2])
@@ -164,3 +172,9 @@ def test_lists_of_texts_are_not_taken_for_words(tmp_path, run, name, ids):
         run.written({name: records})
     is_column = name == "one.jsonl" and not ids
     run.refused(path, "wraps records" if is_column else "text holds lists of texts, not of words")
+
+
+def test_text_files_beside_records_are_noted(tmp_path, run):
+    run({"in/a.jsonl": LINES, "in/train.log": "step 1\n"}, dry_run=True)
+    note = "note: 1 text file lies beside files of records, and each line is a document, as of "
+    assert f"{note}{tmp_path}/in/train.log" in run.out
