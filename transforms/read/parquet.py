@@ -193,11 +193,11 @@ def check_schema(path: str, schema: pa.Schema, columns: Columns) -> None:
 
 
 def as_text(name: str, kind: pa.DataType) -> str:
-    """How a column of periods or intervals can be read, for people; nothing for other types."""
-    if kind != _NO_VALUE:
+    """How a column of lengths of time can be read, for people; nothing for other types."""
+    if kind != _NO_VALUE and not pa.types.is_duration(kind):
         return ""
     ways = f"{name}.astype(str) in pandas, {name}::varchar in SQL"
-    return f"; write periods and intervals as text, {ways}"
+    return f"; write periods, intervals and durations as text, {ways}"
 
 
 def type_of(schema: pa.Schema, name: str) -> pa.DataType | None:

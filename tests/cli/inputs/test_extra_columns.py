@@ -445,12 +445,19 @@ def test_binary_ids_of_mongodb(run, subtype, expected):
     assert rows(run({"in.jsonl": lines}, id_column="_id"))["id"] == [expected]
 
 
-@pytest.mark.parametrize("name", ["iv", "iv:string"])
-@pytest.mark.parametrize("kind", ["period", "interval"])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *[("period", "iv"), ("period", "iv:string"), ("interval", "iv")],
+        *[("interval", "iv:string"), ("duration", "iv")],
+    ],
+)
 def test_periods_and_intervals_are_refused_with_a_way_to_write_them(tmp_path, run, kind, name):
     """The numbers or bytes in which they are stored say nothing."""
     path = tmp_path / "in.parquet"
-    if kind == "interval":
+    if kind == "duration":
+        pq.write_table(pa.table({"text": ["x y"], "iv": [datetime.timedelta(1)]}), path)
+    elif kind == "interval":
         duckdb.sql(f"COPY (SELECT 'x y' AS text, INTERVAL 3 DAY AS iv) TO '{path}'")
     else:
         periods = pd.period_range("2024-01", periods=1, freq="M")
