@@ -124,7 +124,7 @@ def test_a_trial_says_the_plan_and_writes_nothing(tmp_path, call, capsys):
         ({"output": None}, "output is missing"),
         ({"overlap": 3}, "overlap requires long_text window or windows, or chunk"),
         ({"help": True}, "help is for the command line"),
-        ({"text": "a"}, "text is for the command line"),
+        ({"text": "a"}, "unknown flag text; did you mean text_column?"),
         ({"layers": [-1, -2]}, "layers names 2 layers: say how they become one vector"),
         ({"show_progress": 1}, "show_progress must be True or False, got 1"),
     ],

@@ -42,7 +42,10 @@ def _problems(value: Any, schema: dict[str, Any], known: dict[str, Any], at: str
         return
     if "enum" in schema and type(value) is int:  # as Beam's client for Dataflow asks to be read
         value = dict(enumerate(schema["enum"])).get(value, str(value))
-    if not isinstance(value, _KINDS[kind]) and not _is_number_as_text(value, schema):
+    # The service's own client sends parameters of FLOAT64 as numbers, though they should be text.
+    is_parameter = "parameterValue" in at and isinstance(value, float)
+    as_text = is_parameter or _is_number_as_text(value, schema)
+    if not isinstance(value, _KINDS[kind]) and not as_text:
         yield f"{at}: must be {schema.get('format', kind)}, got {type(value).__name__}"
     elif kind == "array":
         for place, item in enumerate(value):

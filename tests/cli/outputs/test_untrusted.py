@@ -303,7 +303,7 @@ def test_a_quote_that_takes_many_lines_is_told(tmp_path, tiny_bundle, caplog):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("input: [[a]]", "input must be a text or a number, got a list"),
+        ("model: [[a]]", "model must be a text or a number, got a list"),
         ("input: !!python/object/apply:os.system ['touch ran']", "is not YAML"),
         ("- a\n- b", "must hold flags"),
     ],

@@ -155,7 +155,7 @@ def test_a_missing_package_is_named_with_its_command(tmp_path, tiny_bundle, monk
     (tmp_path / "cpuinfo").write_text("flags\t\t: fpu avx512_bf16\n", "ascii")
     monkeypatch.setattr(processors, "CPUINFO", tmp_path / "cpuinfo")
     monkeypatch.setattr(
-        "bert_embed.backends.protocol.find_spec", lambda name: None if name == "openvino" else True
+        "bert_embed.backends.choose.find_spec", lambda name: None if name == "openvino" else True
     )
     (tmp_path / "in.txt").write_text("a bank\n", "utf-8")
     named = {"engine": "openvino"}
