@@ -117,8 +117,9 @@ def test_the_cost_has_each_tool_at_its_best_batch_size():
         "Beam MLTransform": 40,
     }
     sides = {side: {"sentences_per_second": rate} for side, rate in rates.items()}
-    whole = {"results": sides, "machine": {"processor": "AMD EPYC (cpu family 26, model 2)"}}
+    machine = {"processor": "AMD EPYC (cpu family 26, model 2)", "cores": 4}
+    whole = {"results": sides, "machine": machine}
     lines = cost([dict.fromkeys(("end_to_end", "end_to_end_passages"), whole)], 0.1).splitlines()
-    assert "c4d" in lines[2]
+    assert lines[2].startswith("| 4 cores of AMD EPYC 9005 (Google's c4d, ")
     assert lines[2].endswith("| 100 | 200 | 60 | 40 |")
     assert lines[-1].count("2.78 hours, 0.28 dollars | 1.39 hours, 0.14 dollars") == 2
