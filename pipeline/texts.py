@@ -59,16 +59,13 @@ def _kept_rows(
             rows=_ROWS,
             chosen=chosen,
         )
-        for row, values in zip(
-            chosen, (v for b in batches for v in b.columns.to_pylist()), strict=True
-        ):
-            missing = sorted({*columns} - {*values})
-            if missing:
-                raise InputError(
-                    f"{folder} is damaged: {name} has no column {missing[0]}, which run.json names"
-                )
-            extra = {each: values[each] for each in columns if each != "text"}
-            found[name, int(row)] = {"text": values.get("text"), "columns": extra}
+        values = [row for batch in batches for row in batch.columns.to_pylist()]
+        for missing in sorted({*columns} - {*values[0]}):
+            raise InputError(
+                f"{folder} is damaged: {name} has no column {missing}, which run.json names"
+            )
+        for row, kept in zip(chosen.tolist(), values, strict=True):
+            found[name, row] = {"text": kept.pop("text", None), "columns": kept}
     return found
 
 
