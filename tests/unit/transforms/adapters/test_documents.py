@@ -8,7 +8,6 @@ import zlib
 from collections import Counter, namedtuple
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from pathlib import Path
 from typing import NamedTuple
 
 import apache_beam as beam
@@ -16,7 +15,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from apache_beam.metrics import MetricsFilter
-from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,13 +31,13 @@ from bert_embed.transforms.adapters.text_model import (
     text_model_settings,
 )
 from tests.support.beam import collect
+from tests.support.command import ROOT
 from tests.support.forks import python
 from tests.support.models.heads import write_splade
 from tests.support.models.sentence_transformers import write_sentence_transformers
 from tests.support.models.tiny import bundle_of
 from tests.support.rounding import MINILM, assert_near
 
-ROOT = Path(__file__).resolve().parents[4]
 Named = namedtuple("Named", ["text", "number"])
 
 
@@ -53,8 +51,8 @@ def vectors(records, column="embedding"):
     return np.array([record[column] for record in records], np.float32)
 
 
-def without(record, column="embedding"):
-    return {name: value for name, value in record.items() if name != column}
+def without(record, *columns):
+    return {name: value for name, value in record.items() if name not in (columns or ["embedding"])}
 
 
 def test_records_come_back_with_the_vectors_that_the_encoder_gives(minilm, tmp_path):
@@ -72,29 +70,21 @@ def test_records_come_back_with_the_vectors_that_the_encoder_gives(minilm, tmp_p
     assert all(type(number) is float for number in embedded[0]["embedding"])
 
 
-def test_an_array_owns_its_numbers_not_those_of_its_batch(tiny_bundle):
-    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
-        embedded, _ = (
-            pipeline
-            | beam.Create(["one", "two"], reshuffle=False)
-            | EmbedDocuments(tiny_bundle, as_numpy=True)
-        )
-        owned = embedded | beam.Map(lambda record: record["embedding"].flags.owndata)
-        assert_that(owned, equal_to([True, True]))
-
-
-def test_strings_rows_and_named_tuples_become_records(tiny_bundle, tmp_path):
+def test_strings_rows_and_named_tuples_become_records(tiny_bundle):
     elements = ["one", beam.Row(text="two", number=2), Named("three", 3), Article("four", 4)]
-    embedded, _ = collect(tmp_path, elements, EmbedDocuments(tiny_bundle, as_numpy=True))
-    assert [without(record) for record in embedded] == [
-        {"text": "one"},
-        {"text": "two", "number": 2},
-        {"text": "three", "number": 3},
-        {"text": "four", "number": 4},
-    ]
-    assert {(each["embedding"].dtype, each["embedding"].shape) for each in embedded} == {
-        (np.dtype(np.float32), (32,))
-    }
+    wanted = [{"text": "one"}]
+    wanted += [{"text": text, "number": n} for n, text in enumerate(("two", "three", "four"), 2)]
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        texts = pipeline | beam.Create(elements, reshuffle=False)
+        embedded, _ = texts | EmbedDocuments(tiny_bundle, as_numpy=True)
+        assert_that(embedded | beam.Map(without), equal_to(wanted))
+        arrays = embedded | "Arrays" >> beam.Map(_array_of)
+        assert_that(arrays, equal_to([("float32", (32,), True)] * 4), label="Equal arrays")
+
+
+def _array_of(record):
+    array = record["embedding"]
+    return str(array.dtype), array.shape, array.flags.owndata  # not those of its batch
 
 
 SETTINGS = {
@@ -102,15 +92,16 @@ SETTINGS = {
     "pooling": {"pooling": "max", "pool_special_tokens": False, "dim": 5},
     "length": {"max_seq_length": 6},
     "windows": {"max_seq_length": 8, "long_text": "window", "overlap": 2},
+    "prompt": {"prompt": "find: "},
 }
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_settings_are_those_of_the_encoder(tiny_bundle, tmp_path, settings):
     texts = ["the bank of the river", "you could find two more long words", "a"]
-    embedded, _ = collect(tmp_path, texts, EmbedDocuments(tiny_bundle, **settings))
-    wanted = bert_embed.load(tiny_bundle).encode(texts, **settings)
-    assert_near(vectors(embedded), wanted)
+    embedded, rejected = collect(tmp_path, [*texts, "\0"], EmbedDocuments(tiny_bundle, **settings))
+    assert_near(vectors(embedded), bert_embed.load(tiny_bundle).encode(texts, **settings))
+    assert [each["reason"] for each in rejected] == ["no tokens"]
 
 
 def test_documents_get_the_prompt_that_the_model_names_for_them(tmp_path):
@@ -121,28 +112,14 @@ def test_documents_get_the_prompt_that_the_model_names_for_them(tmp_path):
     assert_near(vectors(embedded), bert_embed.load(model).encode_document(["two words"]))
 
 
-def test_a_prompt_stands_before_every_text(tiny_bundle, tmp_path):
-    embedded, rejected = collect(
-        tmp_path, ["two words", "\0"], EmbedDocuments(tiny_bundle, prompt="find: ")
-    )
-    wanted = bert_embed.load(tiny_bundle).encode(["find: two words"])
-    assert_near(vectors(embedded), wanted)
-    assert [each["reason"] for each in rejected] == ["no tokens"]
-
-
 def test_pairs_are_embedded_together_and_lone_texts_alone(tiny_bundle, tmp_path):
-    records = [
-        {"q": "who are you", "a": "people"},
-        {"q": "who are you"},
-        {"q": "who are you", "a": None},
-        {"q": "who are you", "a": " \n"},
-        {"q": "who are you", "a": 5},
-    ]
+    seconds = ["people", None, " \n", 5]
+    records = [{"q": "who are you"}, *({"q": "who are you", "a": each} for each in seconds)]
     transform = EmbedDocuments(tiny_bundle, "q", "both", text_b_column="a")
     embedded, rejected = collect(tmp_path, records, transform)
     encoder = bert_embed.load(tiny_bundle)
-    alone = encoder.encode(["who are you"])[0]
-    wanted = [encoder.encode(["who are you"], ["people"])[0], alone, alone, alone]
+    alone = encoder.encode("who are you")
+    wanted = [alone, encoder.encode(["who are you"], ["people"])[0], alone, alone]
     assert_near(vectors(embedded, "both"), wanted)
     assert [without(record, "both") for record in embedded] == records[:4]
     assert [(each["reason"], each["record"]) for each in rejected] == [
@@ -160,8 +137,9 @@ def test_what_is_no_document_is_rejected_and_takes_nobody_along(tiny_bundle, tmp
         "text too long": {"text": "a " * 80},
     }
     elements = ["first", *bad.values(), b"bytes", "last"]
-    transform = EmbedDocuments(tiny_bundle, long_text="reject")
-    embedded, rejected = collect(tmp_path, elements, transform)
+    embedded, rejected = collect(
+        tmp_path, elements, EmbedDocuments(tiny_bundle, long_text="reject")
+    )
     assert [record["text"] for record in embedded] == ["first", "last"]
     found = [(each["reason"], each["record"]) for each in rejected]
     assert found == [*bad.items(), ("not a string or a record", b"bytes")]
@@ -171,12 +149,10 @@ def test_what_is_no_document_is_rejected_and_takes_nobody_along(tiny_bundle, tmp
 @pytest.mark.parametrize(
     "value", [None, float("nan"), np.float32("nan"), Decimal("nan"), pd.NA, pd.NaT], ids=repr
 )
-def test_a_value_that_a_library_has_for_none_is_missing(tiny_bundle, tmp_path, value):
-    elements = [{"text": value}, value, {"text": "one", "second": value}]
-    transform = EmbedDocuments(tiny_bundle, text_b_column="second")
-    embedded, rejected = collect(tmp_path, elements, transform)
-    assert [each["reason"] for each in rejected] == ["missing text"] * 2
-    assert_near(vectors(embedded), bert_embed.load(tiny_bundle).encode(["one"]))
+def test_a_value_that_a_library_has_for_none_is_missing(value):
+    for element in ({"text": value}, value):
+        assert document(element, 0, "text").rejection.reason == "missing text"
+    assert document({"text": "one", "second": value}, 0, "text", "second").texts_b == ("",)
 
 
 @pytest.mark.parametrize(
@@ -191,27 +167,22 @@ def test_a_value_that_a_library_has_for_none_is_missing(tiny_bundle, tmp_path, v
 )
 def test_metrics_count_what_became_of_the_documents(tiny_bundle, settings):
     texts = ["one", "a " * 80, " ", "", "\0", "a " * 80, "a " * 81, 7]
-    counters = _counters(texts, EmbedDocuments(tiny_bundle, **settings))
-    cut = 0 if "long_text" in settings else 3  # windows take all of a text
-    assert counters == {
-        **{"documents": 4, "truncated": cut, "rejected": 4, "rejected_empty_text": 2},
-        **{"rejected_no_tokens": 1, "rejected_not_a_string_or_a_record": 1},
-    }
-
-
-def _counters(elements, transform):
-    pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
-    _ = pipeline | beam.Create(elements, reshuffle=False) | transform
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    _ = pipeline | beam.Create(texts, reshuffle=False) | EmbedDocuments(tiny_bundle, **settings)
     result = pipeline.run()
     result.wait_until_finish()
     counters = result.metrics().query(MetricsFilter().with_namespace("bert_embed"))["counters"]
-    return {counter.key.metric.name: counter.committed for counter in counters}
+    assert {counter.key.metric.name: counter.committed for counter in counters} == {
+        **{"documents": 4, "rejected": 4, "rejected_empty_text": 2, "rejected_no_tokens": 1},
+        "rejected_not_a_string_or_a_record": 1,
+        "truncated": 0 if "long_text" in settings else 3,  # windows take all of a text
+    }
 
 
 def test_cuts_are_logged_once_a_process_unless_they_were_asked_for(tiny_bundle, tmp_path, caplog):
-    texts = ["one", "a " * 80]
     for settings in ({"long_text": "truncate"}, {}, {}):
-        collect(tmp_path, texts, EmbedDocuments(tiny_bundle, max_seq_length=33, **settings))
+        transform = EmbedDocuments(tiny_bundle, max_seq_length=33, **settings)
+        collect(tmp_path, ["one", "a " * 80], transform)
     (message,) = (text for text in caplog.messages if "cut at" in text)
     assert message.startswith(
         "1 of 2 texts was cut at 33 tokens: long_text='window' takes all of a text, max_seq_length "
@@ -219,16 +190,21 @@ def test_cuts_are_logged_once_a_process_unless_they_were_asked_for(tiny_bundle, 
     )
 
 
-@pytest.mark.parametrize("name", [2, None, ("a", "b")])
-def test_a_field_whose_name_is_no_string_costs_its_record_alone(tiny_bundle, tmp_path, name):
-    """Behind a shuffle, where elements are encoded."""
-    bad = {"text": "a text", name: "value"}
-    elements = [{"text": "first"}, bad, {"text": "last"}]
+class _Shuffled(EmbedDocuments):
+    """Elements are encoded in a shuffle."""
+
+    def expand(self, elements):
+        both = enumerate(super().expand(elements))
+        return [each | f"{number}" >> beam.Reshuffle() for number, each in both]
+
+
+def test_a_field_whose_name_is_no_string_costs_its_record_alone(tiny_bundle, tmp_path):
+    bad = [{"text": "a text", name: "value"} for name in (2, None, ("a", "b"))]
+    elements = [{"text": "first"}, *bad, {"text": "last"}]
     embedded, rejected = collect(tmp_path, elements, _Shuffled(tiny_bundle))
     assert sorted(record["text"] for record in embedded) == ["first", "last"]
-    assert [(each["reason"], each["record"]["text"]) for each in rejected] == [
-        ("a field's name is not a string", "a text")
-    ]
+    why = [(each["reason"], each["record"]["text"]) for each in rejected]
+    assert why == [("a field's name is not a string", "a text")] * 3
 
 
 def test_the_two_collections_have_names_and_places_and_are_not_taken_for_one(tiny_bundle):
@@ -246,28 +222,17 @@ def test_the_two_collections_have_names_and_places_and_are_not_taken_for_one(tin
     assert [record["reason"] for record in rejected] == ["empty text"]
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"column": "title"},
-        {"output_column": "vector"},
-        {"layers": [-1, -2], "layer_combine": "sum"},
-        {"dim": 4},
-        {"as_numpy": True},
-        {"max_batch_seconds": 1},
-        {"text_b_column": "title"},
-    ],
-    ids=lambda settings: next(iter(settings)),
-)
-def test_different_ones_have_labels_of_their_own(tiny_bundle, settings):
+def test_a_label_names_the_model_and_what_was_set(tiny_bundle):
+    """So different ones have labels of their own."""
     texts = beam.Pipeline() | beam.Create([{"text": "the bank", "title": "money"}])
-    assert texts | EmbedDocuments(tiny_bundle)
-    assert texts | EmbedDocuments(tiny_bundle, **settings)
-    with pytest.raises(RuntimeError, match="label"):
-        _ = texts | EmbedDocuments(tiny_bundle, **settings)
-
-
-def test_a_label_names_the_model_and_what_was_set():
+    for settings in (
+        *({}, {"column": "title"}, {"output_column": "vector"}, {"text_b_column": "title"}),
+        *({"layers": [-1, -2], "layer_combine": "sum"}, {"dim": 4}, {"as_numpy": True}),
+        {"max_batch_seconds": 1},
+    ):
+        assert texts | EmbedDocuments(tiny_bundle, **settings)
+        with pytest.raises(RuntimeError, match="label"):
+            _ = texts | EmbedDocuments(tiny_bundle, **settings)
     transform = EmbedDocuments("minilm", "body", dim=64, long_text="window")
     assert transform.label == "EmbedDocuments(minilm, column=body, dim=64, long_text=window)"
     assert EmbedDocuments().label == "EmbedDocuments(minilm)"
@@ -283,25 +248,19 @@ def _both_fields(records, bundle):
 def test_several_stand_in_a_transform_without_labels(tiny_bundle, tmp_path):
     records = [{"title": "one", "body": "two"}]
     [[found], rejected] = collect(tmp_path, records, _both_fields(tiny_bundle))
-    encoder = bert_embed.load(tiny_bundle)
-    assert_near(vectors([found], "title_vector"), encoder.encode(["one"]))
-    assert_near(vectors([found], "body_vector"), encoder.encode(["two"]))
+    wanted = bert_embed.load(tiny_bundle).encode(["one", "two"])
+    assert_near([found["title_vector"], found["body_vector"]], wanted)
     assert rejected == []
 
 
 def test_pairs_keep_their_key(tiny_bundle, tmp_path):
     pairs = [("a", "one"), (2, {"text": "two", "id": 7}), ((3, 4), Named("three", 3)), (5, " ")]
     embedded, rejected = collect(tmp_path, pairs, EmbedDocuments(tiny_bundle))
-    wanted = [
-        ("a", {"text": "one"}),
-        (2, {"text": "two", "id": 7}),
-        ((3, 4), {"text": "three", "number": 3}),
-    ]
-    assert [(key, without(record)) for key, record in embedded] == wanted
-    assert_near(
-        vectors([record for _, record in embedded]),
-        bert_embed.load(tiny_bundle).encode(["one", "two", "three"]),
-    )
+    records = [{"text": "one"}, {"text": "two", "id": 7}, {"text": "three", "number": 3}]
+    found = [(key, without(record)) for key, record in embedded]
+    assert found == list(zip(("a", 2, (3, 4)), records, strict=True))
+    wanted = bert_embed.load(tiny_bundle).encode(["one", "two", "three"])
+    assert_near(vectors([record for _, record in embedded]), wanted)
     assert rejected == [{"stage": "input", "reason": "empty text", "record": (5, " ")}]
 
 
@@ -327,7 +286,7 @@ class Review(NamedTuple):
 
 def test_typed_elements_become_typed_rows(tiny_bundle):
     reviews = [Review("one", 5), Review(" ", None)]
-    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
         rows = pipeline | beam.Create(reviews).with_output_types(Review)
         embedded, rejected = rows | EmbedDocuments(tiny_bundle, as_rows=True)
         plain = embedded | beam.Select("text", "stars", width=lambda row: len(row.embedding))
@@ -345,44 +304,20 @@ def test_typed_elements_become_typed_rows(tiny_bundle):
     assert (types["text"], types["stars"]) == (str, int | None)
 
 
-@pytest.mark.parametrize("kinds", [["sparse"], ["dense", "sparse"]], ids=str)
-def test_rows_have_every_kind_of_vector(splade, kinds):
-    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
-        texts = pipeline | beam.Create(["the bank"])
-        embedded, _ = texts | EmbedDocuments(splade, vectors=kinds, top_k=2, as_rows=True)
-        found = embedded | beam.Reshuffle() | beam.Map(_number_of_weights)
-        assert_that(found, equal_to([2]))
-
-
-def _number_of_weights(row):
-    sparse = getattr(row.embedding, "sparse", row.embedding)
-    return len(sparse.values)
-
-
 def test_rows_need_elements_with_a_schema(tiny_bundle):
-    records = beam.Pipeline() | beam.Create([{"text": "the bank"}])
-    with pytest.raises(ValueError, match="as_rows requires elements with a schema"):
-        _ = records | EmbedDocuments(tiny_bundle, as_rows=True)
-    pairs = beam.Pipeline() | beam.Create([("key", Named("the bank", 1))])
-    with pytest.raises(ValueError, match=r"give only the values$"):
-        _ = pairs | EmbedDocuments(tiny_bundle, as_rows=True)
-    with pytest.raises(ValueError, match="as_numpy conflicts with as_rows"):
-        EmbedDocuments(tiny_bundle, as_rows=True, as_numpy=True)
-
-
-class _Shuffled(EmbedDocuments):
-    def expand(self, elements):
-        return [
-            each | f"{n}" >> beam.Reshuffle() for n, each in enumerate(super().expand(elements))
-        ]
+    for element, message in (
+        ({"text": "the bank"}, "as_rows requires elements with a schema"),
+        (("key", Named("the bank", 1)), "give only the values$"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            _ = beam.Pipeline() | beam.Create([element]) | EmbedDocuments(tiny_bundle, as_rows=True)
 
 
 def test_a_text_that_the_model_fails_on_fails_alone(poisoned_bundle, tmp_path):
     texts = ["bank", "a vault", "river"]
     embedded, rejected = collect(tmp_path, texts, EmbedDocuments(poisoned_bundle))
     assert [record["text"] for record in embedded] == ["bank", "river"]
-    wanted = bert_embed.load(poisoned_bundle).encode(["bank", "river"])
-    assert_near(vectors(embedded), wanted)
+    assert_near(vectors(embedded), bert_embed.load(poisoned_bundle).encode(["bank", "river"]))
     assert rejected == [{"stage": "infer", "reason": "vector is not finite", "record": "a vault"}]
 
 
@@ -401,11 +336,9 @@ def test_nothing_in_gives_nothing_out(tiny_bundle, tmp_path, elements):
 def test_another_machine_finds_the_model_by_its_name(tiny_bundle):
     here = text_model_settings(tiny_bundle, dim=4)
     elsewhere = replace(here, bundle="/only/on/the/first/machine")
-    embedder = elsewhere.load_embedder()
-    done = embedder.run(Request(elsewhere.text_spec, texts={"texts": ["one"]}))
+    done = elsewhere.load_embedder().run(Request(elsewhere.text_spec, texts={"texts": ["one"]}))
     assert done.rejected == {}
-    wanted = bert_embed.load(tiny_bundle, dim=4).encode(["one"])
-    assert_near(done.sentences, wanted)
+    assert_near(done.sentences, bert_embed.load(tiny_bundle, dim=4).encode(["one"]))
     with pytest.raises(ValueError, match="holds another model than when the job started"):
         replace(elsewhere, fingerprint="another").load_embedder()
 
@@ -421,11 +354,15 @@ def test_another_machine_finds_the_model_by_its_name(tiny_bundle):
         ({"column": ""}, "column must be the name of a field, got ''"),
         ({"output_column": "text"}, "differ from each other, got column='text', output_col"),
         ({"text_b_column": "text"}, "differ from each other"),
+        ({"as_rows": True, "as_numpy": True}, "as_numpy conflicts with as_rows"),
+        ({"vectors": ["scores"]}, "scores: this model makes dense vectors"),
+        ({"vectors": "scores"}, 'vectors must be a list of names: write ["scores"]'),
+        ({"vectors": "dense,sparse"}, 'must be a list of names: write ["dense", "sparse"]'),
     ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+    ids=str,
 )
 def test_wrong_arguments_are_refused_when_it_is_made(tiny_bundle, arguments, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         EmbedDocuments(**{"model": tiny_bundle, **arguments})
 
 
@@ -462,10 +399,8 @@ def test_full_batches_stay_in_their_bundle_and_the_rest_gets_a_key():
     key = BatchBundle(0.1)
     key.start_bundle()
     full = [made for at in range(2500) for made in key.process(Document({}, 2500 - at, ("x",)))]
-    assert [(len(made.value.value), made.value.timestamp) for made in full] == [
-        (1024, 1477),
-        (1024, 453),
-    ]
+    found = [(len(made.value.value), made.value.timestamp) for made in full]
+    assert found == [(1024, 1477), (1024, 453)]
     [waiting] = key.finish_bundle()
     assert (len(waiting.value[1]), waiting.timestamp) == (452, 1)
 
@@ -505,26 +440,28 @@ def test_the_kinds_that_are_named_come_together(splade, tmp_path):
     assert [row["record"] for row in rejected] == ["\0"]
     encoder = bert_embed.load(splade)
     found = {row["text"]: row["embedding"] for row in embedded}
-    wanted = encoder.encode([texts[0], texts[2]], top_k=4, kind="sparse")
-    for number, text in enumerate((texts[0], texts[2])):
-        entries = slice(*wanted.splits[number : number + 2])
-        assert found[text]["sparse"]["indices"] == wanted.indices[entries].tolist()
-        assert_near(found[text]["sparse"]["values"], wanted.values[entries])
-        assert_near(found[text]["dense"], encoder.encode(text, kind="dense"))
+    assert found.keys() == {texts[0], texts[2]}
+    for text, kinds in found.items():
+        wanted = encoder.encode(text, top_k=4, kind="sparse")
+        assert kinds["sparse"]["indices"] == wanted.indices.tolist()
+        assert_near(kinds["sparse"]["values"], wanted.values)
+        assert_near(kinds["dense"], encoder.encode(text, kind="dense"))
 
 
 def test_a_sparse_model_gives_its_kind_by_itself(splade, tmp_path):
     [[row], _] = collect(tmp_path, ["the bank"], EmbedDocuments(splade, as_numpy=True))
     assert set(row["embedding"]) == {"indices", "values"}
     assert row["embedding"]["values"].dtype == np.float32
-    with pytest.raises(ValueError, match="scores: this model makes dense, sparse vectors"):
-        EmbedDocuments(splade, vectors=["scores"])
 
 
-@pytest.mark.parametrize(
-    ("vectors", "written"), [("scores", '["scores"]'), ("dense,sparse", '["dense", "sparse"]')]
-)
-def test_kinds_in_one_text_are_refused_with_the_list_to_write(splade, vectors, written):
-    message = re.escape(f"vectors must be a list of names: write {written}")
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        EmbedDocuments(splade, vectors=vectors)
+@pytest.mark.parametrize("kinds", [["sparse"], ["dense", "sparse"]], ids=str)
+def test_rows_have_every_kind_of_vector(splade, kinds):
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        texts = pipeline | beam.Create(["the bank"])
+        embedded, _ = texts | EmbedDocuments(splade, vectors=kinds, top_k=2, as_rows=True)
+        found = embedded | beam.Reshuffle() | beam.Map(_number_of_weights)
+        assert_that(found, equal_to([2]))
+
+
+def _number_of_weights(row):
+    return len(getattr(row.embedding, "sparse", row.embedding).values)

@@ -4,11 +4,10 @@ import ast
 import json
 import re
 import sys
-from pathlib import Path
 
 import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.test_stream import TestStream
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import window
@@ -17,11 +16,26 @@ from apache_beam.utils.windowed_value import PaneInfoTiming
 import bert_embed
 from bert_embed.transforms import EmbedDocuments
 from tests.support.beam import collect, inference_handlers
-from tests.support.command import runner_flags
+from tests.support.command import PROCESSES, ROOT, runner_flags
 from tests.support.forks import write_python
 from tests.support.rounding import MINILM, assert_near
 
 pytestmark = pytest.mark.slow
+
+
+def in_time(pipeline, seconds, windowing, reshuffle=False):
+    """Texts by their second, in windows."""
+    return (
+        pipeline
+        | beam.Create(seconds.items(), reshuffle)
+        | beam.MapTuple(window.TimestampedValue)
+        | beam.WindowInto(windowing)
+    )
+
+
+def grouped(texts):
+    """The same texts behind a group of each window."""
+    return texts | beam.GroupBy(lambda text: 0) | beam.FlatMap(lambda group: group[1])
 
 
 def _placed_in_time(record, timestamp=beam.DoFn.TimestampParam, where=beam.DoFn.WindowParam):
@@ -45,14 +59,9 @@ def test_elements_keep_their_time_and_window(tiny_bundle, kind, waiting):
         for text, starts in STARTS[kind].items()
         for start in starts
     ]
-    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
-        embedded, rejected = (
-            pipeline
-            | beam.Create(TIMES.items())
-            | beam.MapTuple(window.TimestampedValue)
-            | beam.WindowInto(WINDOWS[kind])
-            | EmbedDocuments(tiny_bundle, max_batch_seconds=waiting)
-        )
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        transform = EmbedDocuments(tiny_bundle, max_batch_seconds=waiting)
+        embedded, rejected = in_time(pipeline, TIMES, WINDOWS[kind], reshuffle=True) | transform
         assert_that(embedded | "Embedded" >> beam.Map(_placed_in_time), equal_to(wanted))
         blanks = rejected | "Rejected" >> beam.Map(_placed_in_time) | beam.Map(lambda each: each[1])
         assert_that(blanks, equal_to([4.0] * len(STARTS[kind]["one"])), label="Blank")
@@ -70,18 +79,13 @@ def test_elements_keep_their_time_and_window(tiny_bundle, kind, waiting):
 )
 def test_groups_behind_texts_that_wait_are_whole(tiny_bundle, tmp_path, flags):
     flags = runner_flags(flags) if flags == "prism" else flags.split()
-    groups = tmp_path / "groups"
+    times = {"one": 1, "two": 3, "three": 15, "four": 27}
     with beam.Pipeline(options=PipelineOptions(list(flags))) as pipeline:
-        embedded, _ = (
-            pipeline
-            | beam.Create([("one", 1), ("two", 3), ("three", 15), ("four", 27)])
-            | beam.MapTuple(window.TimestampedValue)
-            | beam.WindowInto(window.FixedWindows(10))
-            | EmbedDocuments(tiny_bundle, max_batch_seconds=0.1)
-        )
-        grouped = embedded | beam.Map(lambda record: (0, record["text"])) | beam.GroupByKey()
-        _ = grouped | beam.ParDo(_Append(groups))
-    lines = groups.read_text("utf-8").splitlines() if groups.exists() else []
+        texts = in_time(pipeline, times, window.FixedWindows(10), reshuffle=True)
+        embedded, _ = texts | EmbedDocuments(tiny_bundle, max_batch_seconds=0.1)
+        groups = embedded | beam.Map(lambda record: (0, record["text"])) | beam.GroupByKey()
+        _ = groups | beam.ParDo(_Append(tmp_path / "groups"))
+    lines = (tmp_path / "groups").read_text("utf-8").splitlines()
     assert sorted(lines) == ["four", "one two", "three"]
 
 
@@ -95,30 +99,19 @@ class _Append(beam.DoFn):
 
 
 def test_a_merged_session_stays_merged(tiny_bundle):
-    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
-        embedded, _ = (
-            pipeline
-            | beam.Create([("one", 1), ("two", 8), ("three", 30)])
-            | beam.MapTuple(window.TimestampedValue)
-            | beam.WindowInto(window.Sessions(10))
-            | beam.GroupBy(lambda text: 0)
-            | beam.FlatMap(lambda group: group[1])
-            | EmbedDocuments(tiny_bundle)
-        )
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        texts = in_time(pipeline, {"one": 1, "two": 8, "three": 30}, window.Sessions(10))
+        embedded, _ = grouped(texts) | EmbedDocuments(tiny_bundle)
         places = embedded | beam.Map(_placed_in_time) | beam.Map(lambda each: (each[0], each[2:]))
         assert_that(places, equal_to([("one", (1, 18)), ("two", (1, 18)), ("three", (30, 40))]))
 
 
-def _batch_sizes(pipeline):
-    """Runs a pipeline; returns the distribution of the bytes of its model's batches."""
+def _distribution(pipeline, name):
+    """Runs a pipeline; returns the distributions of a name."""
     result = pipeline.run()
     result.wait_until_finish()
-    [sizes] = [
-        metric.committed
-        for metric in result.metrics().query()["distributions"]
-        if metric.key.metric.name == "inference_request_batch_byte_size"
-    ]
-    return sizes
+    found = result.metrics().query()["distributions"]
+    return [metric.committed for metric in found if metric.key.metric.name == name]
 
 
 @pytest.mark.parametrize(
@@ -126,104 +119,74 @@ def _batch_sizes(pipeline):
 )
 def test_windows_do_not_multiply_the_calls_of_the_model(tiny_bundle, windowing):
     """20 texts of 20 seconds, which have come together."""
-    pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
-    times = [(f"text {second}", second) for second in range(20)]
-    _ = (
-        pipeline
-        | beam.Create(times, reshuffle=False)
-        | beam.MapTuple(window.TimestampedValue)
-        | beam.WindowInto(windowing)
-        | EmbedDocuments(tiny_bundle)
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    _ = in_time(pipeline, {f"text {n}": n for n in range(20)}, windowing) | EmbedDocuments(
+        tiny_bundle
     )
-    assert _batch_sizes(pipeline).count == 1
+    [sizes] = _distribution(pipeline, "inference_request_batch_byte_size")
+    assert sizes.count == 1
 
 
 def _text_and_pane(record, pane=beam.DoFn.PaneInfoParam):
     return record["text"], (pane.is_first, pane.is_last, pane.timing, pane.index)
 
 
-def _with_pane(text, pane=beam.DoFn.PaneInfoParam):
-    return {"text": text, "pane": (pane.is_first, pane.is_last, pane.timing, pane.index)}
-
-
 def test_elements_keep_their_pane(tiny_bundle):
-    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
-        records = (
-            pipeline
-            | beam.Create([("one", 1), ("two", 2), ("three", 11)], reshuffle=False)
-            | beam.MapTuple(window.TimestampedValue)
-            | beam.WindowInto(window.FixedWindows(10))
-            | beam.GroupBy(lambda text: 0)
-            | beam.FlatMap(lambda group: group[1])
-            | "Before" >> beam.Map(_with_pane)
-        )
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        texts = in_time(pipeline, {"one": 1, "two": 2, "three": 11}, window.FixedWindows(10))
+        records = grouped(texts) | "Record" >> beam.Map(lambda text: {"text": text})
         embedded, _ = records | EmbedDocuments(tiny_bundle)
+        before = records | "Before" >> beam.Map(_text_and_pane)
         behind = embedded | "Behind" >> beam.Map(_text_and_pane)
-        before = records | beam.Map(lambda record: (record["text"], record["pane"]))
-        assert_that(before, _panes_that_a_group_gave, label="Given")
-        pairs = (before, behind) | beam.CoGroupByKey()
-        assert_that(pairs, _equal_panes, label="Kept")
-
-
-def _panes_that_a_group_gave(panes):
-    assert len(panes) == 3
-    assert {timing for _, (_, _, timing, _) in panes} == {PaneInfoTiming.ON_TIME}
+        assert_that((before, behind) | beam.CoGroupByKey(), _equal_panes)
 
 
 def _equal_panes(pairs):
     assert len(pairs) == 3
     for _, (before, behind) in pairs:
         assert list(before) == list(behind)
+        assert [timing for _, _, timing, _ in before] == [PaneInfoTiming.ON_TIME]
 
 
 @pytest.mark.parametrize("waiting", [None, 5], ids=["bundle", "waiting"])
 def test_a_stream_is_embedded_as_it_comes(tiny_bundle, waiting):
-    stream = (
-        TestStream()
-        .advance_watermark_to(0)
-        .add_elements([window.TimestampedValue(text, at) for text, at in (("one", 1), ("two", 3))])
-        .advance_watermark_to(5)
-        .add_elements([window.TimestampedValue("three", 8)])
-        .advance_watermark_to(11)
-        .add_elements([window.TimestampedValue("four", 15)])
-        .advance_watermark_to_infinity()
-    )
-    options = PipelineOptions(["--runner=BundleBasedDirectRunner"])  # the one that plays streams
-    options.view_as(StandardOptions).streaming = True
+    stream = TestStream()
+    for watermark, texts in ((0, {"one": 1, "two": 3}), (5, {"three": 8}), (11, {"four": 15})):
+        values = [window.TimestampedValue(text, at) for text, at in texts.items()]
+        stream = stream.advance_watermark_to(watermark).add_elements(values)
+    # The runner that plays streams.
+    options = PipelineOptions(["--runner=BundleBasedDirectRunner", "--streaming"])
     with beam.Pipeline(options=options) as pipeline:
-        embedded, _ = (
+        windows = (
             pipeline
-            | stream
+            | stream.advance_watermark_to_infinity()
             | beam.WindowInto(window.FixedWindows(10))
-            | EmbedDocuments(tiny_bundle, max_batch_seconds=waiting)
         )
-        grouped = (
+        embedded, _ = windows | EmbedDocuments(tiny_bundle, max_batch_seconds=waiting)
+        groups = (
             embedded
             | beam.Map(lambda record: (len(record["embedding"]), record["text"]))
             | beam.GroupByKey()
             | beam.MapTuple(lambda width, texts: (width, sorted(texts)))
         )
-        assert_that(grouped, equal_to([(32, ["one", "three", "two"]), (32, ["four"])]))
+        assert_that(groups, equal_to([(32, ["one", "three", "two"]), (32, ["four"])]))
 
 
-def test_batches_that_wait_pass_the_type_check_at_runtime(tiny_bundle):
-    options = PipelineOptions(["--runner=FnApiRunner", "--performance_runtime_type_check"])
-    with beam.Pipeline(options=options) as pipeline:
-        texts = pipeline | beam.Create(["one"])
-        embedded, _ = texts | EmbedDocuments(tiny_bundle, max_batch_seconds=1)
-        assert_that(embedded | beam.Map(lambda record: record["text"]), equal_to(["one"]))
+def test_batches_that_wait_pass_the_type_check_at_runtime(tiny_bundle, tmp_path):
+    transform = EmbedDocuments(tiny_bundle, max_batch_seconds=1)
+    [[row], _] = collect(tmp_path, ["one"], transform, "--performance_runtime_type_check")
+    assert row["text"] == "one"
 
 
 def test_waiting_batches_are_bounded_by_their_texts(tiny_bundle):
-    """40 texts of 100,000 characters: four batches and more of a million at most."""
-    texts = [f"{number} " + "word " * 20_000 for number in range(40)]
-    options = PipelineOptions(["--runner=FnApiRunner"])
-    pipeline = beam.Pipeline(options=options)
+    """16 texts of 100,000 characters: two batches and more of a million at most."""
+    texts = [f"{number} " + "word " * 20_000 for number in range(16)]
+    pipeline = beam.Pipeline(runner="FnApiRunner")
     transform = EmbedDocuments(tiny_bundle, max_batch_seconds=30, long_text="reject")
     _, rejected = pipeline | beam.Create(texts) | transform
-    assert_that(rejected | beam.combiners.Count.Globally(), equal_to([40]))
-    sizes = _batch_sizes(pipeline)
-    assert sizes.count >= 4
+    assert_that(rejected | beam.combiners.Count.Globally(), equal_to([16]))
+    [sizes] = _distribution(pipeline, "inference_request_batch_byte_size")
+    assert sizes.count >= 2
     assert sizes.max <= 1 << 20
 
 
@@ -241,28 +204,16 @@ def test_large_model_reaches_run_inference(tiny_bundle, tmp_path, large):
 @pytest.mark.parametrize("large", [False, True])
 def test_processes_share_a_large_model(tiny_bundle, tmp_path, monkeypatch, large):
     monkeypatch.setattr(sys, "executable", write_python(tmp_path))  # of the workers
-    flags = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
-    pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner", *flags]))
-    texts = [f"text {number}" for number in range(4000)]
-    _ = (
-        pipeline
-        | beam.Create(texts)
-        | beam.Reshuffle()
-        | EmbedDocuments(tiny_bundle, large_model=large)
-    )
-    result = pipeline.run()
-    result.wait_until_finish()
-    loads = [
-        each.committed.count
-        for each in result.metrics().query()["distributions"]
-        if each.key.metric.name == "load_model_latency_milli_secs"
-    ]
-    assert sum(loads) == (1 if large else 2)
+    pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner", *PROCESSES]))
+    texts = pipeline | beam.Create([f"text {number}" for number in range(4000)])
+    _ = texts | beam.Reshuffle() | EmbedDocuments(tiny_bundle, large_model=large)
+    loads = _distribution(pipeline, "load_model_latency_milli_secs")
+    assert sum(each.count for each in loads) == (1 if large else 2)
 
 
 @pytest.mark.parametrize("words", ["ReadFromText", "MLTransform"])
 def test_the_manual_runs_as_it_stands(minilm, tmp_path, monkeypatch, capsys, words):
-    manual = (Path(__file__).resolve().parents[4] / "docs" / "beam.md").read_text("utf-8")
+    manual = (ROOT / "docs" / "beam.md").read_text("utf-8")
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "in.txt").write_text("one text\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)

@@ -3,7 +3,6 @@
 import os
 import pickle
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 import apache_beam as beam
@@ -25,6 +24,7 @@ import bert_embed
 from bert_embed import BertEmbeddings, BertModelHandler
 from bert_embed.importers import import_model
 from tests.support.beam import collect
+from tests.support.command import ROOT
 from tests.support.models.heads import write_classifier, write_splade
 from tests.support.models.multi_vectors import CASES, write_multi_vectors
 from tests.support.models.tiny import bundle_of, write_tiny_huggingface
@@ -33,9 +33,8 @@ from tests.support.rounding import assert_near
 pytestmark = pytest.mark.slow
 
 
-class Review(NamedTuple):
-    body: str
-    stars: int
+class Named(NamedTuple):
+    text: str
 
 
 @pytest.fixture(scope="module")
@@ -44,26 +43,21 @@ def other_bundle(tmp_path_factory):
 
 
 def test_every_kind_of_element_gets_its_prediction(tiny_bundle, tmp_path):
-    elements = ["one", {"text": "two", "id": 2}, beam.Row(text="three", id=3)]
+    elements = ["one", {"text": "two", "id": 2}, beam.Row(text="three", id=3), Named("four")]
     [results] = collect(tmp_path, elements, RunInference(BertModelHandler(tiny_bundle)))
     assert [result.example for result in results] == elements
     assert {result.model_id for result in results} == {tiny_bundle}
-    wanted = bert_embed.load(tiny_bundle).encode(["one", "two", "three"])
+    wanted = bert_embed.load(tiny_bundle).encode(["one", "two", "three", "four"])
     assert_near([result.inference for result in results], wanted)
     assert {result.inference.dtype for result in results} == {np.dtype(np.float32)}
     assert all(result.inference.flags.owndata for result in results)
 
 
-def test_a_named_tuple_gives_the_column_that_is_named(tiny_bundle, tmp_path):
-    handler = BertModelHandler(tiny_bundle, "body", normalize=True, max_batch_size=1)
-    [[result]] = collect(tmp_path, [Review("one", 5)], RunInference(handler))
-    assert_near([result.inference], bert_embed.load(tiny_bundle, normalize=True).encode(["one"]))
-
-
-def test_pairs_are_embedded_together(tiny_bundle, tmp_path):
-    handler = BertModelHandler(tiny_bundle, "q", "a")
+def test_columns_and_settings_are_those_that_are_named(tiny_bundle, tmp_path):
+    handler = BertModelHandler(tiny_bundle, "q", "a", normalize=True, max_batch_size=1)
     [[result]] = collect(tmp_path, [{"q": "who", "a": "people"}], RunInference(handler))
-    assert_near([result.inference], bert_embed.load(tiny_bundle).encode(["who"], ["people"]))
+    wanted = bert_embed.load(tiny_bundle, normalize=True).encode(["who"], ["people"])
+    assert_near([result.inference], wanted)
 
 
 def test_the_other_kinds_of_vectors(tmp_path):
@@ -92,10 +86,6 @@ def test_keys_stay_with_their_elements(tiny_bundle, tmp_path, settings):
         assert_near([result.inference for _, result in results], wanted)
 
 
-class Named(NamedTuple):
-    text: str
-
-
 def test_keys_choose_among_several_models(tiny_bundle, other_bundle, tmp_path):
     models = [
         KeyModelMapping(["a", "b"], BertModelHandler(tiny_bundle)),
@@ -119,20 +109,19 @@ def test_functions_before_and_after_and_batches_of_ones_own(tiny_bundle, tmp_pat
 
 def test_a_failed_batch_is_given_back(tiny_bundle):
     handler = BertModelHandler(tiny_bundle, max_batch_size=1)
-    elements = ["one", 7, {"title": "secret"}, "\0", "two"]
+    wanted = [
+        "NoTextError('text: not a string or a record. Embeddings can only be generated on str, "
+        "not on int (element 0 of its batch)')",
+        "NoColumnError('text: missing text. Data does not contain the following columns: text. "
+        "It has title (element 0 of its batch)')",
+        "InputError('text: no tokens (element 0 of its batch)')",
+    ]
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        texts = pipeline | beam.Create(elements, reshuffle=False)
+        texts = pipeline | beam.Create(["one", 7, {"title": "secret"}, "\0", "two"], False)
         results, failed = texts | RunInference(handler).with_exception_handling(timeout=300)
         examples = results | beam.Map(lambda result: result.example)
         assert_that(examples, equal_to(["one", "two"]))
         reasons = failed.failed_inferences | "Why" >> beam.MapTuple(lambda _, error: error[1])
-        wanted = [
-            "NoTextError('text: not a string or a record. Embeddings can only be generated on str, "
-            "not on int (element 0 of its batch)')",
-            "NoColumnError('text: missing text. Data does not contain the following columns: text. "
-            "It has title (element 0 of its batch)')",
-            "InputError('text: no tokens (element 0 of its batch)')",
-        ]
         assert_that(reasons, equal_to(wanted), label="Reasons")
 
 
@@ -165,14 +154,14 @@ def test_beam_measures_and_counts(tiny_bundle):
     _ = texts | RunInference(BertModelHandler(tiny_bundle, max_batch_size=2, min_batch_size=2))
     result = pipeline.run()
     result.wait_until_finish()
-    found = result.metrics().query(MetricsFilter().with_namespace("BertEmbed"))
-    counters = {each.key.metric.name: each.committed for each in found["counters"]}
-    sizes = {each.key.metric.name: each.committed for each in found["distributions"]}
-    assert counters["num_inferences"] == 3
-    assert sizes["inference_request_batch_size"].max == 2
-    assert sizes["inference_request_batch_byte_size"].sum == 5
-    assert sizes["inference_batch_latency_micro_secs"].count == 2
-    assert sizes["load_model_latency_milli_secs"].count == 1
+    metrics = result.metrics().query(MetricsFilter().with_namespace("BertEmbed"))
+    kinds = [metrics[kind] for kind in ("counters", "distributions")]
+    found = {each.key.metric.name: each.committed for kind in kinds for each in kind}
+    assert found["num_inferences"] == 3
+    assert found["inference_request_batch_size"].max == 2
+    assert found["inference_request_batch_byte_size"].sum == 5
+    assert found["inference_batch_latency_micro_secs"].count == 2
+    assert found["load_model_latency_milli_secs"].count == 1
 
 
 def test_batches_are_as_asked_for(tiny_bundle, tmp_path):
@@ -188,21 +177,14 @@ def test_batches_are_as_asked_for(tiny_bundle, tmp_path):
     assert sorted(result.example for result in results) == ["a", "bb", "the bank"]
 
 
-def test_long_texts_weigh_more_with_and_without_a_key(tiny_bundle):
-    weigh = BertModelHandler(tiny_bundle).batch_elements_kwargs()["element_size_fn"]
-    long = "word " * 1024
+def test_what_beam_asks_of_a_batch(tiny_bundle):
+    handler, long = BertModelHandler(tiny_bundle), "word " * 1024
+    weigh = handler.batch_elements_kwargs()["element_size_fn"]
     elements = ["one", long, ("key", long), {"text": long}, Named(long), ("key", Named(long)), 7]
     assert list(map(weigh, elements)) == [1, 5, 5, 5, 5, 5, 1]
-
-
-def test_bytes_are_those_of_the_texts_and_keys(tiny_bundle):
-    handler = BertModelHandler(tiny_bundle)
     assert handler.get_num_bytes(["é", {"text": "ab", "id": 1}]) == 4
     keyed = KeyedModelHandler(handler).get_num_bytes([("k", "ab")])
     assert keyed == len(pickle.dumps(("k",))) + 2
-
-
-def test_processes_share_what_should_be_shared(tiny_bundle):
     shared = [
         BertModelHandler(tiny_bundle, **settings).share_model_across_processes()
         for settings in ({}, {"large_model": True}, {"model_copies": 3})
@@ -293,7 +275,7 @@ def test_wrong_arguments_are_refused_when_it_is_made(tiny_bundle, arguments, mes
 
 
 def test_the_manual_runs_as_it_stands(minilm, capsys):
-    manual = (Path(__file__).resolve().parents[4] / "docs" / "beam.md").read_text("utf-8")
+    manual = (ROOT / "docs" / "beam.md").read_text("utf-8")
     blocks = re.findall(r"```python\n(.*?)```", manual, re.DOTALL)
     exec(next(block for block in blocks if "KeyedModelHandler" in block), {})
     assert sorted(capsys.readouterr().out.splitlines()) == ["1 minilm (384,)", "2 minilm (384,)"]

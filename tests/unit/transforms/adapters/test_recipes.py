@@ -5,13 +5,10 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 import grpc
@@ -26,103 +23,69 @@ from google.pubsub_v1 import types
 
 import bert_embed
 from examples import append_to_bigquery
+from tests.support.command import ROOT
 from tests.support.forks import Command, python
 from tests.support.models.heads import write_classifier
 from tests.support.rounding import MINILM, assert_near
 
-_PATIENCE = 1.0  # seconds that a pull waits for a message
-_REDELIVERY = 10.0  # seconds after which a message that was pulled is delivered again
+pytestmark = pytest.mark.slow
+
+PATIENCE = 150  # seconds; a busy machine takes a minute to begin
+TOPICS = "projects/my-project/topics"
+TEXTS = "projects/my-project/subscriptions/texts"
 
 
-@dataclass
-class PubSubServer:
-    """A running Pub/Sub.
+class PubSub:
+    """A Pub/Sub whose one subscription gives each message of a topic once."""
 
-    Attributes:
-        address: Its host and port, for PUBSUB_EMULATOR_HOST.
-        topics: Published messages by topic.
-        subscriptions: The topic of each subscription.
-    """
+    def __init__(self) -> None:
+        self.topics = defaultdict(list)
+        self._pulled, self._changed = 0, threading.Condition()
 
-    address: str = ""
-    topics: dict[str, list[Any]] = field(default_factory=dict)
-    subscriptions: dict[str, str] = field(default_factory=dict)
-    _done: dict[str, dict[str, float]] = field(default_factory=dict)
-    _changed: threading.Condition = field(default_factory=threading.Condition)
-
-    def publish(self, request: Any, context: Any = None) -> Any:
+    def publish(self, request, context=None):
         with self._changed:
-            messages = self.topics.setdefault(request.topic, [])
-            ids = []
+            messages = self.topics[request.topic]
             for message in request.messages:
                 message.message_id = str(len(messages))
                 message.publish_time = datetime.now(UTC)
                 messages.append(message)
-                ids.append(message.message_id)
             self._changed.notify_all()
-        return types.PublishResponse(message_ids=ids)
+        return types.PublishResponse(message_ids=[each.message_id for each in request.messages])
 
-    def pull(self, request: Any, context: Any) -> Any:
+    def pull(self, request, context):
+        texts = self.topics[f"{TOPICS}/texts"]
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting(request.subscription), _PATIENCE)
-            messages = self._waiting(request.subscription)[: request.max_messages]
-            again_at = self._done.setdefault(request.subscription, {})
-            again_at.update(
-                {message.message_id: time.monotonic() + _REDELIVERY for message in messages}
-            )
+            self._changed.wait_for(lambda: len(texts) > self._pulled, 1.0)
+            messages = texts[self._pulled :][: request.max_messages]
+            self._pulled += len(messages)
         received = [{"ack_id": message.message_id, "message": message} for message in messages]
         return types.PullResponse(received_messages=received)
 
-    def acknowledge(self, request: Any, context: Any) -> Any:
-        with self._changed:
-            self._done[request.subscription].update(dict.fromkeys(request.ack_ids, float("inf")))
+    def acknowledge(self, request, context):
         return Empty()
 
-    def _waiting(self, subscription: str) -> list[Any]:
-        done, now = self._done.get(subscription, {}), time.monotonic()
-        messages = self.topics.get(self.subscriptions[subscription], [])
-        return [message for message in messages if done.get(message.message_id, 0) <= now]
-
-
-@contextmanager
-def pubsub_server() -> Iterator[PubSubServer]:
-    server = PubSubServer()
-    handlers = {
-        "Publisher": {"Publish": (server.publish, types.PublishRequest)},
-        "Subscriber": {
-            "Pull": (server.pull, types.PullRequest),
-            "Acknowledge": (server.acknowledge, types.AcknowledgeRequest),
-        },
-    }
-    listener = grpc.server(ThreadPoolExecutor(8))
-    for service, methods in handlers.items():
-        calls = {
-            name: grpc.unary_unary_rpc_method_handler(
-                method,
-                request_deserializer=kind.deserialize,
-                response_serializer=lambda answer: (
-                    answer.SerializeToString()
-                    if isinstance(answer, Empty)
-                    else type(answer).serialize(answer)
-                ),
+    @contextmanager
+    def listening(self):
+        """Gives its address, for PUBSUB_EMULATOR_HOST."""
+        listener = grpc.server(ThreadPoolExecutor(8))
+        for service, name, method, kind, answer in (
+            ("Publisher", "Publish", self.publish, types.PublishRequest, types.PublishResponse),
+            ("Subscriber", "Pull", self.pull, types.PullRequest, types.PullResponse),
+            ("Subscriber", "Acknowledge", self.acknowledge, types.AcknowledgeRequest, None),
+        ):
+            handler = grpc.unary_unary_rpc_method_handler(
+                method, kind.deserialize, answer.serialize if answer else Empty.SerializeToString
             )
-            for name, (method, kind) in methods.items()
-        }
-        handler = grpc.method_handlers_generic_handler(f"google.pubsub.v1.{service}", calls)
-        listener.add_generic_rpc_handlers([handler])
-    server.address = f"127.0.0.1:{listener.add_insecure_port('127.0.0.1:0')}"
-    listener.start()
-    try:
-        yield server
-    finally:
-        listener.stop(None)
-
-
-pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).resolve().parents[4]
-PATIENCE = 150  # seconds; a busy machine takes a minute to begin
-TOPICS = "projects/my-project/topics"
+            generic = grpc.method_handlers_generic_handler(
+                f"google.pubsub.v1.{service}", {name: handler}
+            )
+            listener.add_generic_rpc_handlers([generic])
+        port = listener.add_insecure_port("127.0.0.1:0")
+        listener.start()
+        try:
+            yield f"127.0.0.1:{port}"
+        finally:
+            listener.stop(None)
 
 
 def recipe(words):
@@ -149,34 +112,32 @@ def test_scores_drop_documents(minilm, tmp_path, monkeypatch):
 
 
 def test_texts_of_pubsub_become_vectors_there(minilm, tmp_path):
-    places = ["projects/my-project/subscriptions/texts", f"{TOPICS}/vectors", f"{TOPICS}/rejected"]
+    places = [TEXTS, f"{TOPICS}/vectors", f"{TOPICS}/rejected"]
     program = ["-m", "examples.embed_pubsub", *places, "--runner=BundleBasedDirectRunner"]
     sent = {"a": b"one text", "b": b" ", "c": b"\xff", "d": "ein Wörtchen".encode()}
     messages = [{"data": data, "attributes": {"id": name}} for name, data in sent.items()]
-    with pubsub_server() as server:
-        server.subscriptions[places[0]] = f"{TOPICS}/texts"
-        server.publish(types.PublishRequest(topic=f"{TOPICS}/texts", messages=messages))
-        log = (tmp_path / "log").open("w")
-        environment = {**os.environ, "PUBSUB_EMULATOR_HOST": server.address}
-        stream = Command([*python(), *program], cwd=ROOT, env=environment, stdout=log, stderr=log)
+    server, log = PubSub(), tmp_path / "log"
+    server.publish(types.PublishRequest(topic=f"{TOPICS}/texts", messages=messages))
+    with server.listening() as address, log.open("w") as out:
+        environment = {**os.environ, "PUBSUB_EMULATOR_HOST": address}
+        stream = Command([*python(), *program], cwd=ROOT, env=environment, stdout=out, stderr=out)
         try:
             until = time.monotonic() + PATIENCE
             while sum(map(len, server.topics.values())) < 2 * len(sent):
-                assert stream.poll() is None, (tmp_path / "log").read_text()
-                assert time.monotonic() < until, (tmp_path / "log").read_text()
+                assert stream.poll() is None, log.read_text()
+                assert time.monotonic() < until, log.read_text()
                 time.sleep(0.2)
         finally:
             stream.kill()
             stream.wait()
-    found = {
-        topic: [json.loads(message.data) for message in server.topics[f"{TOPICS}/{topic}"]]
-        for topic in ("vectors", "rejected")
-    }
-    vectors = {record["id"]: record["embedding"] for record in found["vectors"]}
+    found, rejected = (
+        [json.loads(message.data) for message in server.topics[topic]] for topic in places[1:]
+    )
+    vectors = {record["id"]: record["embedding"] for record in found}
     assert vectors.keys() == {"a", "d"}
     wanted = bert_embed.load("minilm").encode(["one text", "ein Wörtchen"])
     assert_near([vectors["a"], vectors["d"]], wanted, MINILM)
-    reasons = {record["record"]["id"]: record["reason"] for record in found["rejected"]}
+    reasons = {record["record"]["id"]: record["reason"] for record in rejected}
     assert reasons == {"b": "empty text", "c": "missing text"}
 
 
