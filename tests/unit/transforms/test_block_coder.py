@@ -27,27 +27,16 @@ def test_the_size_of_a_block_is_about_that_of_its_bytes():
     block = EmbeddingBlock(Part(0, 0), ids, numbers, numbers > 5, numbers, vectors)
     size = len(BlockCoder().encode(block))
     assert 0.9 * size < BlockCoder().estimate_size(block) < 1.1 * size
+    texts = DocumentBlock(Part(0, 0, records=1000), ids, ["x" * 80] * 1000, ids)
+    assert 100_000 < BlockCoder().estimate_size(texts) < 200_000  # with their length
 
 
-def test_texts_count_with_their_length():
-    texts = ["x" * 80] * 1000
-    ids = pa.array(["/in/a.txt:0"] * 1000)
-    block = DocumentBlock(Part(0, 0, records=1000), ids, texts, ids)
-    assert 100_000 < BlockCoder().estimate_size(block) < 200_000
-
-
-def test_blocks_of_a_pipeline_have_this_coder(tiny_bundle):
-    handler = BlockModelHandler(tiny_bundle, "", VectorSpec(), TextSpec(16), 64)
-    blocks = beam.Pipeline() | beam.Create([]).with_output_types(DocumentBlock)
-    tokens = blocks | TokenizeBlocks(tiny_bundle, TextSpec(16))
-    embedded = tokens | EmbedBlocks(handler)
-    for each, kind in ((tokens, TokenBlock), (embedded, EmbeddingBlock)):
-        assert each.element_type is kind
-        assert isinstance(registry.get_coder(kind), BlockCoder)
-
-
-def test_what_is_read_has_this_coder(tmp_path):
+def test_blocks_of_a_pipeline_have_this_coder(tiny_bundle, tmp_path):
     specs = beam.Pipeline() | beam.Create([]).with_output_types(BlockSpec)
     documents, _ = read_blocks(specs, tmp_path, 10, 1000)
-    assert documents.element_type is DocumentBlock
-    assert isinstance(registry.get_coder(DocumentBlock), BlockCoder)
+    handler = BlockModelHandler(tiny_bundle, "", VectorSpec(), TextSpec(16), 64)
+    tokens = documents | TokenizeBlocks(tiny_bundle, TextSpec(16))
+    kinds = {documents: DocumentBlock, tokens: TokenBlock}
+    for each, kind in (kinds | {tokens | EmbedBlocks(handler): EmbeddingBlock}).items():
+        assert each.element_type is kind
+        assert isinstance(registry.get_coder(kind), BlockCoder)

@@ -108,9 +108,8 @@ def test_pairs_come_back_as_they_were(tokenizer, texts, others, length):
     types = wanted.layout.rows.token_type_ids
     if not types.any():  # blank second texts: segments of 0 are kept as no segments
         assert found.layout.rows.token_type_ids is None
-        wanted = dataclasses.replace(
-            wanted, layout=dataclasses.replace(wanted.layout, rows=found.layout.rows)
-        )
+        layout = dataclasses.replace(wanted.layout, rows=found.layout.rows)
+        wanted = dataclasses.replace(wanted, layout=layout)
     assert_same(found, wanted)
 
 
@@ -126,26 +125,20 @@ def example(**values):
 
 def test_examples_of_others_need_input_ids_alone():
     """As create_pretraining_data.py fills rows: zeros behind the text, told by the mask."""
-    data = framed(
-        [
-            example(input_ids=[2, 9, 3]),
-            example(
-                input_ids=[2, 9, 3, 0, 0], input_mask=[1, 1, 1, 0, 0], segment_ids=[0, 1, 1, 0, 0]
-            ),
-            example(input_ids=[2, 9, 3], segment_ids=[0, 0, 0], id=b"mine"),
-        ]
-    )
-    block = read_back(data, TextSpec(8, ("sentence", "token")))
+    filled = {"input_mask": [1, 1, 1, 0, 0], "segment_ids": [0, 1, 1, 0, 0]}
+    examples = [
+        example(input_ids=[2, 9, 3]),
+        example(input_ids=[2, 9, 3, 0, 0], **filled),
+        example(input_ids=[2, 9, 3], segment_ids=[0, 0, 0], id=b"mine"),
+    ]
+    block = read_back(framed(examples), TextSpec(8, ("sentence", "token")))
+    layout = block.layout
     assert block.ids.to_pylist() == ["file:0", "file:1", "mine"]
-    assert block.layout.row.tolist() == [
-        0,
-        1,
-        0,
-    ]  # the same tokens in other segments are another row
-    assert block.layout.rows.input_ids.tolist() == [2, 9, 3, 2, 9, 3]
-    assert block.layout.rows.token_type_ids.tolist() == [0, 0, 0, 0, 1, 1]
-    assert block.layout.num_tokens.tolist() == [3, 3, 3]
-    assert block.layout.tokens.starts.tolist() == [-1] * 9
+    assert layout.row.tolist() == [0, 1, 0]  # the same tokens in other segments are another row
+    assert layout.rows.input_ids.tolist() == [2, 9, 3, 2, 9, 3]
+    assert layout.rows.token_type_ids.tolist() == [0, 0, 0, 0, 1, 1]
+    assert layout.num_tokens.tolist() == [3, 3, 3]
+    assert layout.tokens.starts.tolist() == [-1] * 9
     assert block.text_hash[0] == block.text_hash[2]
 
 
@@ -211,13 +204,10 @@ def test_parts_hold_whole_documents_and_the_end_counts_them(tmp_path_factory, co
     assert [part.number for part in parts] == list(range(-(-len(counts) // part_docs)))
     held = [content for part in parts for content in part.contents]
     assert b"".join(content.data for content in held) == path.read_bytes()
-    assert [content.count for content in held] == [
-        min(part_docs, len(counts) - number * part_docs) for number in range(len(held))
-    ]
+    begins = range(0, len(counts), part_docs)
+    assert [content.count for content in held] == [len(counts[at:][:part_docs]) for at in begins]
+    assert [content.first for content in held] == [sum(counts[:at]) for at in begins]
     assert sum(len(content.records) for content in held) == len(rows)
-    assert [content.first for content in held] == [
-        sum(counts[: number * part_docs]) for number in range(len(held))
-    ]
     [cut] = Listing([file], {}).first(2)
     assert cut.records == min(2, len(counts))
     (*parts, _) = parts_of(cut.as_block(), 9, 1 << 30)
@@ -228,15 +218,11 @@ def test_parts_hold_whole_documents_and_the_end_counts_them(tmp_path_factory, co
 def test_a_file_that_is_cut_or_no_tfrecord_is_named(tmp_path):
     path = tmp_path / "it.tfrecord"
     whole = framed([example(input_ids=[2, 3])] * 2)
-    for data, message in (
-        (whole[:-1], "ends within the record at byte"),
-        (b"text" * 9, "at byte 0"),
-    ):
+    for data, place in ((whole[:-1], "ends within the record at byte"), (b"text" * 9, "at byte 0")):
         path.write_bytes(data)
         file = InputFile(stat(str(path)), "tfrecord", None, path.stat().st_size)
-        with pytest.raises(
-            ValueError, match=rf"it.tfrecord is not a complete TFRecord file: .*{message}"
-        ):
+        message = rf"it.tfrecord is not a complete TFRecord file: .*{place}"
+        with pytest.raises(ValueError, match=message):
             list(example_blocks(file.as_block(), reading(TextSpec(8)), 10, 1000, {}))
 
 

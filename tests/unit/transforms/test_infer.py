@@ -5,7 +5,6 @@ from functools import partial
 import apache_beam as beam
 import pyarrow as pa
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
 from bert_embed.bundle.bundle import read_bundle
@@ -42,20 +41,16 @@ def embedded(bundle, texts, spec, poison="z", **columns):
 
 def test_documents_of_a_failed_row_are_rejected_alone(tiny_bundle):
     bundle = read_bundle(tiny_bundle)
-    texts = ["a", "z", "a", "b", "z"]
-    found = embedded(bundle, texts, TextSpec(8))
+    found = embedded(bundle, ["a", "z", "a", "b", "z"], TextSpec(8))
     assert found.ids.to_pylist() == ["in.txt:0", "in.txt:2", "in.txt:3"]
-    assert_near(found.vectors, Encoder(bundle).encode(["a", "a", "b"]))
+    wanted = Encoder(bundle).encode(["a", "a", "b"])
+    assert_near(found.vectors, wanted)
     assert [(each.id, each.stage, each.reason) for each in found.part.rejected] == [
         ("in.txt:1", "infer", "model error: ArithmeticError"),
         ("in.txt:4", "infer", "model error: ArithmeticError"),
     ]
-
-
-def test_as_many_failures_as_doubles_do_not_mix_rows_up(tiny_bundle):
-    bundle = read_bundle(tiny_bundle)
-    found = embedded(bundle, ["a", "a", "z", "b"], TextSpec(8))
-    assert_near(found.vectors, Encoder(bundle).encode(["a", "a", "b"]))
+    # As many failures as doubles do not mix rows up.
+    assert_near(embedded(bundle, ["a", "a", "z", "b"], TextSpec(8)).vectors, wanted)
 
 
 def test_one_failed_window_takes_its_document_along_and_no_other(tiny_bundle):
@@ -87,24 +82,21 @@ def test_one_failed_window_takes_its_document_along_and_no_other(tiny_bundle):
 
 
 def test_transforms_run_alone_in_other_pipelines(tiny_bundle):
-    bundle = read_bundle(tiny_bundle)
-    places = pa.array(["a", "b", "c"])
+    bundle, places = read_bundle(tiny_bundle), pa.array(["a", "b", "c"])
     blocks = [
         DocumentBlock(Part(0, 0, records=3), places, ["one", "two three", "one"], places),
-        DocumentBlock(Part(1, 0), pa.array([], pa.string()), [], pa.array([], pa.string())),
+        DocumentBlock(Part(1, 0), places[:0], [], places[:0]),
     ]
-    handler = BlockModelHandler(
-        tiny_bundle, bundle.fingerprint, VectorSpec(dim=4), TextSpec(16), 64, 1
-    )
-    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
-        found = (
-            pipeline
-            | beam.Create(blocks)
-            | TokenizeBlocks(tiny_bundle, TextSpec(16))
-            | EmbedBlocks(handler)
-            | beam.Map(lambda block: (block.vectors.shape, block.ids.to_pylist(), block.batches))
-        )
+    spec = VectorSpec(dim=4), TextSpec(16)
+    handler = BlockModelHandler(tiny_bundle, bundle.fingerprint, *spec, 64, 1)
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        tokens = pipeline | beam.Create(blocks) | TokenizeBlocks(tiny_bundle, TextSpec(16))
+        found = tokens | EmbedBlocks(handler) | beam.Map(_facts)
         assert_that(found, equal_to([((3, 4), ["a", "b", "c"], 2), ((0, 4), [], 0)]))
+
+
+def _facts(block):
+    return block.vectors.shape, block.ids.to_pylist(), block.batches
 
 
 def test_a_bundle_that_was_exchanged_is_refused(tiny_bundle):

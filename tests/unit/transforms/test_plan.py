@@ -14,11 +14,13 @@ from bert_embed.transforms.parts import InputFile, default_block_bytes, plan_blo
 from bert_embed.transforms.plan import packed_blocks
 
 
+def file_of(path, size, at=1.0, compression=None):
+    return InputFile(FileInfo(path, size, at), "text", compression, size)
+
+
 def listing(sizes, compressed=()):
     return [
-        InputFile(
-            FileInfo(f"/in/{n:04d}", size, 1.0), "text", "gzip" if n in compressed else None, size
-        )
+        file_of(f"/in/{n:04d}", size, compression="gzip" if n in compressed else None)
         for n, size in enumerate(sizes)
     ]
 
@@ -56,13 +58,9 @@ def test_small_neighbours_share_a_block(sizes):
 def test_tiny_files_make_blocks_for_many_workers(count):
     specs = list(plan_blocks(listing([40] * count), 1 << 18))
     assert 60 <= len(specs) <= 70
-    numbers = [piece.file for spec in specs for piece in spec.slices]
-    assert numbers == list(range(count))
+    assert [piece.file for spec in specs for piece in spec.slices] == list(range(count))
     assert specs == list(plan_blocks(listing([40] * count), 1 << 18))
-
-
-def test_a_few_tiny_files_stay_together():
-    assert len(list(plan_blocks(listing([40] * 60), 1 << 18))) == 1
+    assert len(list(plan_blocks(listing([40] * 60), 1 << 18))) == 1, "a few stay together"
 
 
 def test_parts_of_a_few_large_compressed_files_go_to_several_workers():
@@ -75,18 +73,12 @@ def test_parts_of_a_few_large_compressed_files_go_to_several_workers():
     assert not any(spec.spread for spec in many)
 
 
-def test_the_digest_covers_name_size_and_time(tmp_path):
+def test_the_digest_covers_name_size_and_time():
     files = listing([1, 2, 3])
-    digests = {listing_digest(files)}
-    for changed in (
-        listing([1, 2, 4]),
-        listing([1, 2]),
-        [*files[:2], InputFile(FileInfo("/in/other", 3, 1.0), "text", None, 3)],
-        [*files[:2], InputFile(FileInfo("/in/0002", 3, 2.0), "text", None, 3)],
-    ):
-        digests.add(listing_digest(changed))
-    assert len(digests) == 5
-    assert listing_digest(listing([1, 2, 3])) in digests
+    others = [[*files[:2], file_of("/in/other", 3)], [*files[:2], file_of("/in/0002", 3, 2.0)]]
+    others += [listing([1, 2, 4]), listing([1, 2])]
+    assert len({listing_digest(each) for each in (files, *others)}) == 5
+    assert listing_digest(listing([1, 2, 3])) == listing_digest(files)
 
 
 @pytest.mark.parametrize(
@@ -140,61 +132,54 @@ def test_names_that_spark_and_arrow_hide_are_hidden_below_folders_and_globs(tmp_
         list_input([str(tmp_path / "b_" / "[_]a.txt")])
 
 
-@pytest.mark.parametrize(
-    ("kind", "log"),
-    [
+@pytest.fixture(
+    params=[
         ("Delta Lake", "_delta_log/00000000000000000000.json"),
         ("Iceberg", "metadata/v1.metadata.json"),
         ("Hudi", ".hoodie/hoodie.properties"),
     ],
+    ids=lambda param: param[0],
 )
-def test_a_table_with_a_log_is_refused(tmp_path, kind, log):
-    """Its folder holds files, and rows, that were removed from it."""
+def logged(request, tmp_path):
+    """The kind of a table with a log, and its folder; it holds files that were removed."""
+    kind, log = request.param
     table = tmp_path / "lake" / "table"
     for name in (log, "part-0.txt", "data/year=2024/part-1.txt"):
         (table / name).parent.mkdir(exist_ok=True, parents=True)
         (table / name).write_text("one\n")
-    found = f"^input {table} is a table of {kind}: only its log"
-    places = [table, table / "*.txt", table / "data", table / "data/*/*.txt"]
-    for place in (*places, *([tmp_path] if kind != "Hudi" else [])):
-        with pytest.raises(SettingError, match=found):
+    return kind, table
+
+
+def refuses(kind, table, *places):
+    for place in places:
+        with pytest.raises(
+            SettingError, match=f"^input {table} is a table of {kind}: only its log"
+        ):
             list_input([str(place)])
-    globs = [tmp_path / "*/*/*.txt", tmp_path / "**/*.txt", tmp_path / "lake/t*/data/*=*/*"]
-    for place in globs:
-        with pytest.raises(SettingError, match=found):
-            list_input([str(place)])
+
+
+def test_a_table_with_a_log_is_refused(tmp_path, logged):
+    kind, table = logged
+    refuses(kind, table, table, table / "*.txt", table / "data", table / "data/*/*.txt")
+    refuses(kind, table, tmp_path / "*/*/*.txt", tmp_path / "**/*.txt")
+    refuses(kind, table, tmp_path / "lake/t*/data/*=*/*", *([tmp_path] if kind != "Hudi" else []))
     assert names(table, "part-0.txt") == ["part-0.txt"]  # named itself
 
 
-@pytest.mark.parametrize(
-    ("kind", "log"),
-    [
-        ("Delta Lake", "_delta_log/00000000000000000000.json"),
-        ("Iceberg", "metadata/v1.metadata.json"),
-        ("Hudi", ".hoodie/hoodie.properties"),
-    ],
-)
-def test_a_table_of_a_store_is_refused_whatever_names_its_files(tmp_path, gcs, kind, log):
-    for name in (log, "part-0.txt", "data/year=2024/part-1.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
-        (tmp_path / name).write_text("one\n")
-    table = gcs.put_folder(tmp_path, f"tables-{kind[0].lower()}", "lake/table")
-    found = f"^input {table} is a table of {kind}: only its log"
+def test_a_table_of_a_store_is_refused_whatever_names_its_files(logged, gcs):
+    kind, folder = logged
+    table = gcs.put_folder(folder, f"tables-{kind[0].lower()}", "lake/table")
     lake = table.removesuffix("/table")
-    for place in (f"{table}/*.txt", f"{table}/data", f"{lake}/*/*.txt", f"{lake}/**/part*.txt"):
-        with pytest.raises(SettingError, match=found):
-            list_input([place])
-    assert [file.info.path for file in list_input([f"{table}/part-0.txt"]).files] == [
-        f"{table}/part-0.txt"
-    ]
+    refuses(kind, table, f"{table}/*.txt", f"{table}/data")
+    refuses(kind, table, f"{lake}/*/*.txt", f"{lake}/**/part*.txt")
+    [file] = list_input([f"{table}/part-0.txt"]).files
+    assert file.info.path == f"{table}/part-0.txt"
 
 
 def test_a_path_that_looks_like_a_glob_is_taken_literally(tmp_path):
-    (tmp_path / "a[1].txt").write_text("x")
-    (tmp_path / "a1.txt").write_text("x")
-    assert [f.info.path for f in list_input([f"{tmp_path}/a[1].txt"]).files] == [
-        f"{tmp_path}/a[1].txt"
-    ]
+    for name in ("a[1].txt", "a1.txt"):
+        (tmp_path / name).write_text("x")
+    assert names(tmp_path, "a[1].txt") == ["a[1].txt"]
 
 
 def test_the_block_size_depends_on_the_input_alone():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 import subprocess
 import time
 from collections import Counter
@@ -12,13 +13,12 @@ import pytest
 
 from bert_embed.backends.choose import load_engine, weight_files
 from bert_embed.bundle.bundle import FORMAT, is_weights, read_bundle
-from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.command_line import parse_embed
 from bert_embed.pipeline.runners.dataflow import JobPlaces, for_dataflow
 from bert_embed.pipeline.runners.launch import bundle_for_workers
 from bert_embed.transforms.worker_bundles import publish_bundle, worker_bundle
-from tests.support.command import ROOT, flags_of, rows
+from tests.support.command import ROOT, embed, rows
 from tests.support.forks import python
 from tests.support.servers.gcs import behind
 
@@ -38,6 +38,11 @@ def proxied(gcs, monkeypatch):
         yield proxy
 
 
+@pytest.fixture
+def bundle(tiny_bundle):
+    return read_bundle(tiny_bundle)
+
+
 def temp_location(gcs, name):
     gcs.client.create_bucket(name)
     return f"gs://{name}/tmp"
@@ -54,8 +59,7 @@ def files_below(folder):
     return {path.name for path in Path(folder).rglob("*") if path.is_file()}
 
 
-def test_it_is_copied_once_and_is_the_same_model_there(gcs, proxied, cache, tiny_bundle):
-    bundle = read_bundle(tiny_bundle)
+def test_it_is_copied_once_and_is_the_same_model_there(gcs, proxied, cache, bundle):
     place = publish_bundle(bundle, temp_location(gcs, "once-tmp"))
     assert place == f"gs://once-tmp/tmp/bundles/{bundle.fingerprint}-{FORMAT}"
     proxied.forget()
@@ -67,8 +71,7 @@ def test_it_is_copied_once_and_is_the_same_model_there(gcs, proxied, cache, tiny
     found.verify_files()
 
 
-def test_a_copy_of_which_a_rule_removed_a_file_is_made_again(gcs, cache, tiny_bundle):
-    bundle = read_bundle(tiny_bundle)
+def test_a_copy_of_which_a_rule_removed_a_file_is_made_again(gcs, cache, bundle):
     place = publish_bundle(bundle, temp_location(gcs, "rule-tmp"))
     [removed] = [name for name in bundle.files if name.endswith("float32.tflite")]
     gcs.client.bucket("rule-tmp").blob(f"{place.removeprefix('gs://rule-tmp/')}/{removed}").delete()
@@ -76,8 +79,7 @@ def test_a_copy_of_which_a_rule_removed_a_file_is_made_again(gcs, cache, tiny_bu
     worker_bundle(place, bundle.fingerprint).verify_files()
 
 
-def test_a_copy_that_a_rule_may_soon_remove_is_made_again(gcs, tiny_bundle, monkeypatch):
-    bundle = read_bundle(tiny_bundle)
+def test_a_copy_that_a_rule_may_soon_remove_is_made_again(gcs, bundle, monkeypatch):
     publish_bundle(bundle, temp_location(gcs, "old-tmp"))
     bucket = gcs.client.bucket("old-tmp")
     first = {blob.name: blob.generation for blob in bucket.list_blobs()}
@@ -89,8 +91,7 @@ def test_a_copy_that_a_rule_may_soon_remove_is_made_again(gcs, tiny_bundle, monk
     assert not [name for name in first if first[name] == again[name]]
 
 
-def test_processes_of_a_machine_fetch_it_once(gcs, proxied, cache, tiny_bundle):
-    bundle = read_bundle(tiny_bundle)
+def test_processes_of_a_machine_fetch_it_once(gcs, proxied, cache, bundle, tiny_bundle):
     place = publish_bundle(bundle, temp_location(gcs, "machine-tmp"))
     proxied.forget()
     script = (
@@ -105,8 +106,7 @@ def test_processes_of_a_machine_fetch_it_once(gcs, proxied, cache, tiny_bundle):
     assert files_below(cache / "bundles" / bundle.fingerprint) == files_below(tiny_bundle)
 
 
-def test_what_arrives_damaged_is_fetched_once_more(gcs, proxied, cache, tiny_bundle, caplog):
-    bundle = read_bundle(tiny_bundle)
+def test_what_arrives_damaged_is_fetched_once_more(gcs, proxied, cache, bundle, caplog):
     place = publish_bundle(bundle, temp_location(gcs, "damaged-tmp"))
     seen = []
 
@@ -136,8 +136,7 @@ def test_what_arrives_damaged_is_fetched_once_more(gcs, proxied, cache, tiny_bun
     assert seen
 
 
-def test_another_model_is_refused(gcs, cache, tiny_bundle):
-    bundle = read_bundle(tiny_bundle)
+def test_another_model_is_refused(gcs, cache, bundle, tiny_bundle):
     with pytest.raises(ValueError, match="holds another model than when the job started"):
         worker_bundle(tiny_bundle, "0" * 32)
     gone = f"{temp_location(gcs, 'gone-tmp')}/bundles/{bundle.fingerprint}-{FORMAT}"
@@ -147,8 +146,7 @@ def test_another_model_is_refused(gcs, cache, tiny_bundle):
         worker_bundle("/nowhere/bundle", bundle.fingerprint)
 
 
-def test_where_the_workers_of_a_runner_find_it(gcs, cache, tiny_bundle):
-    bundle = read_bundle(tiny_bundle)
+def test_where_the_workers_of_a_runner_find_it(gcs, cache, bundle, tiny_bundle):
     temporary = temp_location(gcs, "runner-tmp")
     url = gcs.put_folder(Path(tiny_bundle), "runner-tmp", "models/mine")
 
@@ -171,41 +169,34 @@ def test_where_the_workers_of_a_runner_find_it(gcs, cache, tiny_bundle):
 
 
 def test_a_job_on_workers_elsewhere_computes_with_the_copy(
-    gcs, cache, tmp_path, tiny_bundle, monkeypatch
+    gcs, cache, tmp_path, bundle, tiny_bundle, monkeypatch
 ):
     """Workers are processes of Beam's portable runner, and the bundle's folder is gone for them."""
-    import shutil
-
-    from bert_embed.transforms import worker_bundles
-
     (tmp_path / "in.txt").write_text("one line\nand another\n")
-    temporary = temp_location(gcs, "job-tmp")
     local = tmp_path / "only-here"
     shutil.copytree(tiny_bundle, local)
-    straight = worker_bundles.publish_bundle
 
     def publish_and_leave(bundle, location):
-        place = straight(bundle, location)
+        place = publish_bundle(bundle, location)
         os.rename(local, tmp_path / "away")
         return place
 
     monkeypatch.setattr("bert_embed.pipeline.runners.launch.publish_bundle", publish_and_leave)
-    flags = {"runner": "PortableRunner", "job_endpoint": "embed", "temp_location": temporary}
-    arguments = flags_of(tmp_path / "out", str(local), tmp_path / "in.txt", **flags)
-    assert main(["embed", *arguments, "--environment_type=LOOPBACK"]) == 0
+    flags = {"runner": "PortableRunner", "job_endpoint": "embed", "environment_type": "LOOPBACK"}
+    flags |= {"temp_location": temp_location(gcs, "job-tmp")}
+    assert embed(tmp_path / "out", str(local), tmp_path / "in.txt", **flags) == 0
     assert len(rows(tmp_path / "out")["id"]) == 2
-    fingerprint = read_bundle(tiny_bundle).fingerprint
     fetched = {path.parent.name for path in (cache / "bundles").glob("*/bundle.json")}
-    assert fetched == {f"{fingerprint}-tokenizer", f"{fingerprint}-float32.tflite"}
+    names = ("tokenizer", "float32.tflite")
+    assert fetched == {f"{bundle.fingerprint}-{name}" for name in names}
 
 
 @pytest.mark.parametrize(
     ("precision", "weights"), [("float32", {"float32.tflite"}), ("int8", {"int8.tflite"})]
 )
 def test_a_processor_fetches_the_weights_of_its_engine_alone(
-    gcs, proxied, cache, tiny_bundle, precision, weights
+    gcs, proxied, cache, bundle, tiny_bundle, precision, weights
 ):
-    bundle = read_bundle(tiny_bundle)
     place = publish_bundle(bundle, temp_location(gcs, f"{precision}-tmp"))
     proxied.forget()
     needed = partial(weight_files, precision=precision, device="cpu")

@@ -10,7 +10,6 @@ import apache_beam as beam
 import numpy as np
 import pytest
 import zstandard
-from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -135,7 +134,7 @@ def test_the_account_holds_the_records_against_what_the_file_has(tmp_path, lost,
     (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress(text.encode()))
     folder = tmp_path / "out"
     plan_blocks = plan_of(folder, tmp_path / "in.jsonl.gz", block_bytes=100, part_docs=50)
-    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
         plan = pipeline | plan_blocks
         documents, _ = read_blocks(plan["specs"], folder, 50, 100)
         kept = documents | beam.Filter(lambda block: block.part.number != lost)

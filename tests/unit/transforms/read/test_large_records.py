@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_embed.base.errors import InputError
-from bert_embed.transforms.listing import Listing, list_input
+from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.parts import plan_blocks
 from bert_embed.transforms.read import lines, parquet
 from bert_embed.transforms.read.lines import Columns, first_lines
-from bert_embed.transforms.read.parquet import with_footers
 from bert_embed.transforms.read.reader import document_blocks
 from tests.support.command import ran
 from tests.support.forks import python
@@ -34,12 +33,20 @@ STORED = {
 
 
 def read(path, block_bytes, columns=None, limit=None, part_docs=5):
-    files = list(with_footers(list_input([str(path)]).files, "text"))
-    if limit is not None:
-        files = Listing(files, {}).first(limit)
-    specs = plan_blocks(files, block_bytes)
-    for spec in specs:
+    for spec in plan_blocks(list_input([str(path)]).first(limit), block_bytes):
         yield from document_blocks(spec, columns or Columns(), part_docs, block_bytes, {})
+
+
+def rejected_of(blocks):
+    return [each for block in blocks for each in block.part.rejected]
+
+
+def ids_of(blocks):
+    return [each for block in blocks for each in block.ids.to_pylist()]
+
+
+def place_of(source):
+    return int(source.rsplit(":", 1)[1])
 
 
 def expected(data):
@@ -69,16 +76,14 @@ def test_every_line_is_read_or_rejected_at_its_place(
         patch.setattr(lines, "MOST_RECORD_BYTES", BOUND)
         blocks = list(read(path, block_bytes))
     good, blank, large = expected(data)
-    offsets = {"good": [], "empty text": [], "record too large": []}
+    found = {"empty text": [], "record too large": []}
     for block in blocks:
         assert block.part.records == len(block) + len(block.part.rejected)
-        offsets["good"] += [int(each.rsplit(":", 1)[1]) for each in block.ids.to_pylist()]
-        for each in block.part.rejected:
-            assert each.id == each.source
-            offsets[each.reason].append(int(each.source.rsplit(":", 1)[1]))
-    assert sorted(offsets["good"]) == good
-    assert sorted(offsets["empty text"]) == blank
-    assert sorted(offsets["record too large"]) == large
+    for each in rejected_of(blocks):
+        assert each.id == each.source
+        found[each.reason].append(place_of(each.source))
+    assert sorted(map(place_of, ids_of(blocks))) == good
+    assert [sorted(places) for places in found.values()] == [blank, large]
     if not suffix:
         assert sum(sum(block.part.covered.values()) for block in blocks) == len(data)
 
@@ -94,11 +99,9 @@ def test_a_limit_counts_it_and_the_first_lines_pass_over_it(tmp_path, suffix, mo
     [file] = list_input([str(path)]).files
     assert first_lines(file, 100).data.startswith(b'{"id": "1"')
     blocks = list(read(path, 64, Columns(id="id"), limit=4))
-    assert sorted(each for block in blocks for each in block.ids.to_pylist()) == ["1", "3"]
-    rejected = [each for block in blocks for each in block.part.rejected]
-    assert [(each.id, each.reason, each.record) for each in rejected] == [
-        (None, "record too large", None)
-    ] * 2
+    assert sorted(ids_of(blocks)) == ["1", "3"]
+    rejected = [(each.id, each.reason, each.record) for each in rejected_of(blocks)]
+    assert rejected == [(None, "record too large", None)] * 2
 
 
 @given(
@@ -122,19 +125,22 @@ def test_every_csv_record_is_read_or_rejected_at_its_place(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines, "MOST_RECORD_BYTES", BOUND)
         blocks = list(read(path, block_bytes, Columns(id="id")))
-    large, blank, good, offset = [], [], [], len("text,id\n")
+    good, places, offset = [], {"record too large": [], "empty text": []}, len("text,id\n")
     for n, record in enumerate(records):
-        place = f"{path}:{offset}"
-        is_large, is_blank = len(record) > BOUND, sizes[n] < 2
-        (large if is_large else blank if is_blank else good).append((n, place))
+        if len(record) > BOUND:
+            places["record too large"].append(f"{path}:{offset}")
+        elif sizes[n] < 2:
+            places["empty text"].append(f"{path}:{offset}")
+        else:
+            good.append(n)
         offset += len(record)
-    ids = sorted(int(each) for block in blocks for each in block.ids.to_pylist())
-    rejected = [each for block in blocks for each in block.part.rejected]
-    assert ids == [n for n, _ in good]
-    assert sorted(each.source for each in rejected if each.reason == "record too large") == sorted(
-        place for _, place in large
-    )
-    assert len(rejected) == len(large) + len(blank)
+    assert sorted(map(int, ids_of(blocks))) == good
+    found = {reason: [] for reason in places}
+    for each in rejected_of(blocks):
+        found[each.reason].append(each.source)
+    assert {reason: sorted(sources) for reason, sources in found.items()} == {
+        reason: sorted(sources) for reason, sources in places.items()
+    }
     if not suffix:
         assert sum(sum(block.part.covered.values()) for block in blocks) in (0, len(data))
 
@@ -149,7 +155,7 @@ def test_a_field_of_100_megabytes_is_rejected_alone(tmp_path, suffix, caplog):
     path.write_bytes(STORED[".gz"](data) if suffix.endswith("gz") else data)
     blocks = list(read(path, 1 << 20, Columns(id="id")))
     assert sorted(text for block in blocks for text in block.texts) == ["one", "two"]
-    [rejected] = [each for block in blocks for each in block.part.rejected]
+    [rejected] = rejected_of(blocks)
     [told] = caplog.messages
     assert told.startswith(f"{path}: the quote in line 3 is not closed within 64 MiB, is it left ")
     place = f"{path}:{len(b'text,id') + 1 + len(b'one,1') + 1}"
@@ -186,7 +192,7 @@ _PEAKS = r"""
 import json, re, sys
 from pathlib import Path
 import pytest
-from tests.unit.transforms.read.test_large_records import WITH_EXTRA, bound, read
+from tests.unit.transforms.read.test_large_records import WITH_EXTRA, bound, place_of, read
 bound(pytest.MonkeyPatch(), int(sys.argv[1]))
 for path in sys.argv[2:]:
     rejected = []
@@ -194,7 +200,7 @@ for path in sys.argv[2:]:
     settings = (WITH_EXTRA, None, 10_000) if path.endswith(".parquet") else ()
     for block in read(Path(path), 1 << 20, *settings):
         documents += len(block)
-        rejected += [[each.source.rsplit(":", 1)[1], each.reason] for each in block.part.rejected]
+        rejected += [[place_of(each.source), each.reason] for each in block.part.rejected]
     # ru_maxrss would count what the process that started this one had held.
     status = Path("/proc/self/status").read_text()
     memory = int(re.search(r"VmHWM:\s+(\d+)", status)[1]) // 1024
@@ -202,20 +208,22 @@ for path in sys.argv[2:]:
 """
 
 
-def peaks(*paths, divisor=4):
+def growth(folder, *paths, divisor=4):
     """Documents, rejected records, and the most memory up to the end of each file, in MiB.
 
-    One process reads them all, in this order, with bounds of a quarter. Only differences
-    count: it begins with what the process holds that it is forked from.
+    One process reads them all, in this order, with bounds of a quarter. Memory is what it takes
+    more than after a small file: it begins with what the process holds that it is forked from.
     """
-    done = ran([*python(), "-c", _PEAKS, str(divisor), *map(str, paths)], check=True)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    small = write_parquet(folder / "small.parquet", ["1"], ["a"], 1)
+    words = [str(divisor), str(small), *map(str, paths)]
+    done = ran([*python(), "-c", _PEAKS, *words], check=True)
+    [*_, before], *found = map(json.loads, done.stdout.splitlines())
+    return [(documents, rejected, memory - before) for documents, rejected, memory in found]
 
 
 def test_a_bomb_takes_no_more_memory_than_one_record(tmp_path):
     size = 1 << 27
     piece = b"a" * (1 << 22)
-    (tmp_path / "small.txt").write_bytes(b"one\ntwo\n")
     paths = [tmp_path / f"bomb.txt{suffix}" for suffix in STORED]
     for path, (suffix, store) in zip(paths, STORED.items(), strict=True):
         if suffix == "":
@@ -225,33 +233,29 @@ def test_a_bomb_takes_no_more_memory_than_one_record(tmp_path):
                 file.seek(0, os.SEEK_END)
                 file.write(b"\ntwo\n")
         else:
-            path.write_bytes(
-                store(b"one\n") + store(piece) * (size // len(piece)) + store(b"\ntwo\n")
-            )
+            bomb = store(piece) * (size // len(piece))
+            path.write_bytes(store(b"one\n") + bomb + store(b"\ntwo\n"))
             assert path.stat().st_size < 8 << 20
-    small, *bombs = peaks(tmp_path / "small.txt", *paths)
-    assert small[:2] == [2, []]
-    for path, bomb in zip(paths, bombs, strict=True):
-        assert bomb[:2] == [2, [["4", "record too large"]]], path
-        assert bomb[2] - small[2] < 64, f"MiB for {path}; the line has 128"
+    for path, (*found, memory) in zip(paths, growth(tmp_path, *paths), strict=True):
+        assert found == [2, [[4, "record too large"]]], path
+        assert memory < 64, f"MiB for {path}; the line has 128"
 
 
 def test_values_that_nobody_asked_for_take_no_memory(tmp_path):
-    small, bomb = tmp_path / "small.jsonl", tmp_path / "bomb.jsonl.gz"
-    small.write_bytes(b'{"text": "a"}\n')
+    bomb = tmp_path / "bomb.jsonl.gz"
     objects = b",".join([b"{}"] * 3_000_000)
     bomb.write_bytes(gzip.compress(b'{"text": "a", "x": [%b]}\n{"text": "b"}\n' % objects, 1))
-    few, many = peaks(small, bomb)
-    assert many[:2] == [1, [["0", "record of too many values"]]]
-    assert many[2] - few[2] < 100, "MiB; parsed, the line has 300"
+    [(*found, memory)] = growth(tmp_path, bomb)
+    assert found == [1, [[0, "record of too many values"]]]
+    assert memory < 100, "MiB; parsed, the line has 300"
 
 
 def test_a_field_of_quotes_takes_no_more_memory_than_one_of_letters(tmp_path):
     quotes, letters = tmp_path / "quotes.csv", tmp_path / "letters.csv"
     for path, byte in ((letters, b"a"), (quotes, b'"')):
         path.write_bytes(b'text,id\n"' + byte * (200 << 20) + b'",1\nfine,2\n')
-    of_letters, of_quotes = peaks(letters, quotes)
-    assert of_quotes[:2] == of_letters[:2] == [1, [["8", "record too large"]]]
+    of_letters, of_quotes = growth(tmp_path, letters, quotes)
+    assert of_quotes[:2] == of_letters[:2] == (1, [[8, "record too large"]])
     # A piece of 16 MiB has 16 million quotes, whose places are numbers of 8 bytes.
     assert of_quotes[2] - of_letters[2] < 600, "MiB"
 
@@ -270,12 +274,11 @@ def write_parquet(path, ids, values, group_rows):
 
 def test_parquet_is_read_by_the_bytes_of_all_its_columns(tmp_path):
     value = "x" * (5 << 18)
-    small = write_parquet(tmp_path / "small.parquet", ["1"], ["a"], 1)
     numbers = [str(number) for number in range(120)]
     extra = write_parquet(tmp_path / "extra.parquet", numbers, [n + value for n in numbers], 10)
-    few, many = peaks(small, extra)
-    assert many[:2] == [120, []]
-    assert many[2] - few[2] < 150, "MiB; held, the column has 700 with its copies"
+    [(*found, memory)] = growth(tmp_path, extra)
+    assert found == [120, []]
+    assert memory < 150, "MiB; held, the column has 700 with its copies"
 
 
 LARGE = "x" * (10 << 18)
@@ -304,16 +307,15 @@ REPEATED = {
 
 
 def test_a_value_that_a_dictionary_repeats_is_not_held_for_every_row(tmp_path):
-    small = write_parquet(tmp_path / "small.parquet", ["1"], ["a"], 1)
-    for name, (columns, written) in REPEATED.items():
+    paths = [tmp_path / f"{name}.parquet" for name in REPEATED]
+    for path, (columns, written) in zip(paths, REPEATED.values(), strict=True):
         table = {"id": [*map(str, range(ROWS))], "text": ["a"] * ROWS, "x": ["b"] * ROWS}
-        path = tmp_path / f"{name}.parquet"
         pq.write_table(pa.table(table | columns), path, **({"store_schema": False} | written))
-    few, *found = peaks(small, *(tmp_path / f"{name}.parquet" for name in REPEATED))
-    for name, many in zip(REPEATED, found, strict=True):
-        assert many[0] + len(many[1]) == ROWS, name
-        assert {reason for _, reason in many[1]} == ({"id too long"} if name == "id" else set())
-        assert many[2] - few[2] < 170, f"MiB for {name}; its values have 190 to 750"
+    for name, found in zip(REPEATED, growth(tmp_path, *paths), strict=True):
+        documents, rejected, memory = found
+        assert documents + len(rejected) == ROWS, name
+        assert {reason for _, reason in rejected} == ({"id too long"} if name == "id" else set())
+        assert memory < 170, f"MiB for {name}; its values have 190 to 750"
 
 
 def test_what_a_dictionary_can_repeat_in_a_list_is_refused(tmp_path, quartered):
@@ -328,10 +330,8 @@ def test_what_a_dictionary_can_repeat_in_a_list_is_refused(tmp_path, quartered):
         list(read(path, 1 << 20))
     few = pa.ListArray.from_arrays([0, 1, 1, 3], repeated(3, value="y" * (1 << 18)))
     pq.write_table(pa.table({"text": few}), path, store_schema=False)
-    assert [len(text) for block in read(path, 1 << 20) for text in block.texts] == [
-        1 << 18,
-        (2 << 18) + 1,
-    ]
+    sizes = [len(text) for block in read(path, 1 << 20) for text in block.texts]
+    assert sizes == [1 << 18, (2 << 18) + 1]
 
 
 def test_a_dictionary_beyond_measure_is_refused_by_name(tmp_path, quartered):
@@ -348,21 +348,19 @@ def test_a_few_large_values_among_many_small_ones_are_not_held_together(tmp_path
     values = [f"{n}{LARGE * 4}" if n % 2_000 == 0 else f"{n}" for n in range(rows)]
     table = pa.table({"id": [str(n) for n in range(rows)], "text": ["a"] * rows, "x": values})
     pq.write_table(table, tmp_path / "few.parquet", use_dictionary=False)
-    small = write_parquet(tmp_path / "small.parquet", ["1"], ["a"], 1)
-    few, many = peaks(small, tmp_path / "few.parquet", divisor=1)
-    assert many[:2] == [rows, []]
-    assert many[2] - few[2] < 350, "MiB; the values have 500"
+    [(*found, memory)] = growth(tmp_path, tmp_path / "few.parquet", divisor=1)
+    assert found == [rows, []]
+    assert memory < 350, "MiB; the values have 500"
 
 
 def test_small_files_with_large_extra_columns_are_not_held_together(tmp_path):
-    small = write_parquet(tmp_path / "small.parquet", ["1"], ["a"], 1)
     folder = tmp_path / "many.parquet"
     folder.mkdir()
     for number in range(60):
         write_parquet(folder / f"{number:02}.parquet", [f"{number}"], [f"{number}{LARGE}"], 1)
-    few, many = peaks(small, folder)
-    assert many[:2] == [60, []]
-    assert many[2] - few[2] < 100, "MiB; held, the values have 350"
+    [(*found, memory)] = growth(tmp_path, folder)
+    assert found == [60, []]
+    assert memory < 100, "MiB; held, the values have 350"
 
 
 def test_a_part_ends_with_the_row_that_fills_it(tmp_path, quartered):
@@ -372,7 +370,7 @@ def test_a_part_ends_with_the_row_that_fills_it(tmp_path, quartered):
     blocks = list(read(path, 1 << 20, WITH_EXTRA, part_docs=1000))
     sizes = [sum(map(len, block.extra["x"].to_pylist())) for block in blocks]
     assert max(sizes) < 38 << 18
-    assert [each for block in blocks for each in block.ids.to_pylist()] == [*map(str, range(80))]
+    assert ids_of(blocks) == [*map(str, range(80))]
     assert [block.part.number for block in blocks] == list(range(len(blocks)))
 
 
