@@ -1,4 +1,4 @@
-"""Embed a corpus as float32, int8, ubinary and with fewer numbers, and print what each loses.
+"""Embed a corpus as float32, convert it to int8, ubinary and fewer numbers, print what each loses.
 
 A row of the table is what `bert-embed compare` says of that output and the one of float32: bytes of
 a vector, and how many of the nearest neighbours stay the same, with 95% intervals.
@@ -8,6 +8,7 @@ Usage, from the clone's folder:
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,23 +24,23 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def table(source: Path, folder: Path, **flags: Any) -> list[list[str]]:
-    """The rows of the table, the titles first; the same call again embeds nothing anew."""
+    """The rows of the table, the titles first; the same call again computes nothing anew."""
 
-    def embedded(name: str, **options: Any) -> tuple[Path, str]:
-        output = folder / name.replace(" ", "_")
-        record = bert_embed.embed(source, output, show_progress=False, **flags, **options)
-        written = record["written"]["embeddings"]
-        return output, f"{written['bytes'] / written['rows']:,.0f}"
+    def size(output: Path) -> str:
+        written = json.loads((output / "run.json").read_text("utf-8"))["written"]["embeddings"]
+        return f"{written['bytes'] / written['rows']:,.0f}"
 
-    whole, size = embedded("float32")
+    whole = folder / "float32"
+    bert_embed.embed(source, whole, show_progress=False, **flags)
     rows = [["", "bytes a row", "first 1", "first 10", "first 100", "rank correlation"]]
-    rows.append(["float32", size, *["1.000"] * 4])
+    rows.append(["float32", size(whole), *["1.000"] * 4])
     for name, options in VARIANTS.items():
-        output, size = embedded(name, **options)
+        output = folder / name.replace(" ", "_")
+        bert_embed.export(whole, output, "parquet", **options)
         found = bert_embed.compare(whole, output)
         estimates = found.overlap_at_1, found.overlap_at_10, found.overlap_at_100
         rows.append(
-            [name, size]
+            [name, size(output)]
             + [
                 f"{one.mean:.3f} ({one.low:.3f} to {one.high:.3f})"
                 for one in (*estimates, found.rank_correlation)

@@ -60,7 +60,7 @@ commands:
   compare    OLD NEW                         how two outputs of the same documents differ
   verify     DIR                             check that an output is as its run wrote it
   report     DIR                             write report.html, which shows a run and its vectors
-  export     DIR DEST --to TARGET            to npy, faiss or Vertex AI
+  export     DIR DEST --to TARGET            to npy, Parquet, faiss, Vertex AI
   tokenize   --input GLOB --output DIR       text to TFRecord files of examples, for `embed`
   model      import SOURCE DEST              a model folder to a bundle
   model      export MODEL DEST               a model to a SavedModel with TF Hub's interface

@@ -4,10 +4,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bert_embed.base.errors import counted
 from bert_embed.pipeline.console import hide_secrets, say
 from bert_embed.pipeline.errors import ExitCode, UsageError
 from bert_embed.pipeline.export.arrays import faiss, npy
+from bert_embed.pipeline.export.parquet import parquet
 from bert_embed.pipeline.export.source import open_source
 from bert_embed.pipeline.export.vertex import vertex
 from bert_embed.pipeline.options.commands import ExportOptions
@@ -16,7 +16,7 @@ from bert_embed.pipeline.run.output import check_outside, nearest_folder
 from bert_embed.results.outputs import output_folders
 from bert_embed.storage.files import absolute, is_remote
 
-_TARGETS = {"npy": npy, "faiss": faiss, "vertex": vertex}
+_TARGETS = {"npy": npy, "parquet": parquet, "faiss": faiss, "vertex": vertex}
 
 
 def export(
@@ -26,6 +26,8 @@ def export(
     *,
     granularity: str = "sentence",
     partial: bool = False,
+    output_dtype: str | None = None,
+    dim: int | None = None,
     index: str = "auto",
     restricts: Sequence[str] = (),
     numeric_restricts: Sequence[str] = (),
@@ -36,9 +38,11 @@ def export(
     Args:
         source: Output of a run, a folder of outputs or a glob, or a list of them.
         dest: A folder, local or gs://.
-        to: What the vectors are for: "npy", "faiss" or "vertex".
+        to: What the vectors are for: "npy", "parquet", "faiss" or "vertex".
         granularity: Which vectors: "sentence", "token" or "word".
         partial: Whether to take what an unfinished run has finished.
+        output_dtype: Number type of parquet, by default as stored; only float32 is converted.
+        dim: How many of the first numbers of dense vectors to keep, of parquet.
         index: Kind of faiss index: "auto", "flat" or "ivf".
         restricts: Columns to filter by their values, of vertex.
         numeric_restricts: Columns to filter by numbers, of vertex.
@@ -60,6 +64,8 @@ def export(
                 to=to,
                 granularity=granularity,
                 partial=partial,
+                output_dtype=output_dtype,
+                dim=dim,
                 index=index,
                 restricts=restricts,  # type: ignore[arg-type]
                 numeric_restricts=numeric_restricts,  # type: ignore[arg-type]
@@ -80,12 +86,7 @@ def _exported(options: ExportOptions) -> list[str]:
     options = replace(options, source=folders)
     options = replace(options, dest=_checked_dest(options))
     source = open_source(options)
-    is_new = _TARGETS[options.to](source)
-    what = f"{source.width} numbers"
-    if source.kinds != ("dense",):
-        what = f"{' and '.join(source.kinds)} vectors"
-    rows = f"{counted(source.rows, 'row')} of {what}"
-    return [f"{hide_secrets(options.dest)}: {rows}" + ("" if is_new else ", nothing to do")]
+    return [f"{hide_secrets(options.dest)}: {_TARGETS[options.to](source)}"]
 
 
 def _checked_dest(options: ExportOptions) -> str:

@@ -4,6 +4,7 @@ import importlib
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -71,8 +72,10 @@ class _Index:
         write = self._faiss.write_index_binary if self._binary else self._faiss.write_index
         write_whole(path, lambda out: write(index, self._faiss.PyCallbackIOWriter(out.write)))
 
-    def extend(self, dest: str, place: str) -> int:
-        """Writes both files anew beside those of earlier outputs; returns how many rows they have.
+    def extend(self, dest: str, place: str) -> tuple[int, int]:
+        """Writes both files anew beside those of earlier outputs.
+
+        Returns how many rows they have, and how many were removed.
 
         `place` begins their paths. Documents that the source has, or deletes, are removed before
         its rows are added.
@@ -107,7 +110,7 @@ class _Index:
             *(rows.select(table.column_names) for rows in added),
         ]
         self._write([place + name for name in _FAISS_FILES], index, tables, table.schema)
-        return int(index.ntotal)
+        return int(index.ntotal), int((~stays).sum())
 
     def _trained(self) -> Any:
         """An empty index; its centroids are the same every time on the same kind of machine."""
@@ -169,30 +172,32 @@ def _number_of_lists(source: ExportSource) -> int:
     return max(1, min(4 * math.isqrt(source.rows), most, source.rows // _PER_LIST))
 
 
-def faiss(source: ExportSource) -> bool:
-    """Exports to a faiss index; False if it was there already."""
+def faiss(source: ExportSource) -> str:
+    """Exports to a faiss index; returns what to say."""
     index, dest = _Index(source), source.options.dest
     _check_memory(source)
     with alone_in(dest):
         return _export(source, index)
 
 
-def _export(source: ExportSource, index: _Index) -> bool:
+def _export(source: ExportSource, index: _Index) -> str:
     present, dest = earlier_export(source), source.options.dest
     if present is not None:  # the journal may name an increment that was killed before its end
         _take_places(dest, present["run"])
     if present is None or present == source.identity:
-        return write_files(source, max(source.rows, 1), lambda *_: _FAISS_FILES, index.write)
+        return source.said(
+            write_files(source, max(source.rows, 1), lambda *_: _FAISS_FILES, index.write)
+        )
     if source.is_in(present):
-        return False
+        return source.said(False)
     if missing := [name for name in _FAISS_FILES if size_of(join(dest, name)) is None]:
         raise UsageError(f"{dest} lacks {missing[0]}: repeat the export of the earlier outputs")
     new = source.only_new(present)
     runs = new.runs_after(present)
-    rows = _Index(new).extend(dest, _next(dest, runs))
+    rows, removed = _Index(new).extend(dest, _next(dest, runs))
     write_journal(source, join(dest, JOURNAL), {**source.identity, "rows": rows, "run": runs})
     _take_places(dest, runs)
-    return True
+    return f"{replace(new, rows=rows).said(True)}: {new.rows:,} added, {removed:,} removed"
 
 
 def _next(dest: str, runs: str) -> str:
@@ -215,10 +220,10 @@ def _take_places(dest: str, runs: str) -> None:
 _MEGABYTES = 128  # of a file of vectors
 
 
-def npy(source: ExportSource) -> bool:
-    """Exports as clip-retrieval and autofaiss read it; False if they were there already."""
+def npy(source: ExportSource) -> str:
+    """Exports as clip-retrieval and autofaiss read it; returns what to say."""
     rows = rows_of_files(source.width, _MEGABYTES)
-    return write_files(source, rows, _npy_names, partial(_write_npy, source))
+    return source.said(write_files(source, rows, _npy_names, partial(_write_npy, source)))
 
 
 def _npy_names(number: int, count: int) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
-from bert_embed.base.errors import InputError
-from bert_embed.models.heads.head import PIECES
+from bert_embed.base.errors import InputError, counted
+from bert_embed.models.heads.head import EMBEDDING, PIECES, SCALE
 from bert_embed.models.heads.kinds import KINDS, ROW_KINDS
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.commands import TARGETS, ExportOptions
@@ -29,6 +29,10 @@ from bert_embed.results.outputs import (
     vector_settings,
 )
 from bert_embed.results.run_record import EarlierRun, RunRecord
+
+# Arrow's types of columns, for JSON lines
+_FACTS = {"num_tokens": "int32", "num_tokens_full": "int32", "truncated": "bool"}
+_INT8 = {EMBEDDING: "list<item: int8>", SCALE: "float"}
 
 
 @dataclass(frozen=True)
@@ -166,6 +170,13 @@ class ExportSource:
         names = PIECES if self.options.granularity == "sentence" else (POSITION,)
         return [name for name in names if name in self.schema.names]
 
+    def said(self, is_new: bool) -> str:
+        """What an export says of its rows."""
+        what = f"{self.options.dim or self.width} numbers"
+        if self.kinds != ("dense",):
+            what = f"{' and '.join(self.kinds)} vectors"
+        return f"{counted(self.rows, 'row')} of {what}" + ("" if is_new else ", nothing to do")
+
     @property
     def place(self) -> str:
         """The outputs, for messages."""
@@ -221,9 +232,9 @@ def open_source(options: ExportOptions) -> ExportSource:
     kinds = _kinds(options, records[0])
     outputs = open_outputs(options.source, _granularity(options, kinds))
     settings = outputs[0].settings
-    dtype = output_dtype(settings)
+    dtype = options.output_dtype or output_dtype(settings)
     shape = _shape(options, settings, kinds)
-    if len(shape) > 1:
+    if len(shape) > 1 and options.to != "parquet":
         raise UsageError(
             f"{options.source[0]} holds a stack of {shape[0]} vectors for each row, export takes "
             "one: embed with another --layer_combine, such as mean or concat"
@@ -237,7 +248,7 @@ def open_source(options: ExportOptions) -> ExportSource:
         outputs=outputs,
         newest=newest,
         records=records,
-        dtype="float32" if dtype in ("bfloat16", "int8") else dtype,
+        dtype="float32" if options.to != "parquet" and dtype in ("bfloat16", "int8") else dtype,
         kinds=kinds,
         width=math.prod(shape),
         rows=rows,
@@ -340,7 +351,7 @@ def _files(
         for paths in zip(*files, strict=True):
             name = f"{paths[0].parent.name}/{paths[0].name}"
             if options.granularity == "sentence":
-                batches = _joined(output, kinds, paths)
+                batches = _joined(output, kinds, paths, options.to == "parquet")
             else:
                 batches = unit_batches(paths[0], options.granularity, output.settings)
             of_newest = (newest.of(number, batch) for batch in batches)
@@ -348,11 +359,24 @@ def _files(
             yield name if is_one else f"{number}/{name}", filter(len, of_newest)
 
 
-def _joined(output: Output, kinds: Sequence[str], paths: Sequence[pathlib.Path]) -> Iterator[Rows]:
-    """The rows of a part with their vectors of each kind, of which the files are read together."""
-    extra = (output.record.input.extra_columns if output.record else None) or {}
+def _joined(
+    output: Output, kinds: Sequence[str], paths: Sequence[pathlib.Path], whole: bool
+) -> Iterator[Rows]:
+    """The rows of a part with their vectors of each kind, of which the files are read together.
+
+    `whole`: with all columns, also those of dense int8 vectors as they are stored, which would get
+    other scales if they were rounded again.
+    """
+    types = (output.record.input.extra_columns if output.record else None) or {}
+    columns = None
+    if whole:
+        types = _FACTS | types
+        is_int8 = kinds[0] == "dense" and output_dtype(output.settings) == "int8"
+        stored_as = _INT8 if is_int8 else {}
+        columns = ("id", *PIECES, "start", "stop", "text_hash", "text", *types, *stored_as)
+        types |= stored_as
     first, *others = (
-        row_batches(path, output.settings, kind=ROW_KINDS[kind].name, columns=None, types=extra)
+        row_batches(path, output.settings, kind=ROW_KINDS[kind].name, columns=columns, types=types)
         if kind == kinds[0]
         else row_batches(path, output.settings, kind=ROW_KINDS[kind].name, columns=())
         for kind, path in zip(kinds, paths, strict=True)

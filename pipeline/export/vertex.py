@@ -26,8 +26,8 @@ _DELETED_ROWS = 100_000  # of a file
 _JSON = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
 
-def vertex(source: ExportSource) -> bool:
-    """Exports datapoints to a batch root; False if it was there already."""
+def vertex(source: ExportSource) -> str:
+    """Exports datapoints to a batch root; returns what to say."""
     if equal := source.equal_names():
         raise UsageError(
             f"{source.place} has {counted(equal, 'row')} whose document's id another one has, "
@@ -63,7 +63,7 @@ def vertex(source: ExportSource) -> bool:
         lines = (line for batch in batches for line in points(batch))
         write_whole(paths[0], lambda file: file.writelines(lines))
 
-    return write_files(
+    is_new = write_files(
         source,
         rows_per_file(source),
         lambda number, _: (f"vectors_{number:04d}.json",),
@@ -71,6 +71,7 @@ def vertex(source: ExportSource) -> bool:
         options.dest + _JOURNAL,
         _deleted_files(source),
     )
+    return source.said(is_new)
 
 
 def _deleted_files(source: ExportSource) -> dict[str, bytes]:

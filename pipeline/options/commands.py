@@ -20,6 +20,7 @@ from bert_embed.pipeline.options.flags import (
     switch,
 )
 from bert_embed.pipeline.runners.options import DEFAULT_RUNNER
+from bert_embed.results.names import OUTPUT_DTYPES
 from bert_embed.settings import GRANULARITIES
 
 _MOST_SEED = 2**32 - 1
@@ -198,10 +199,12 @@ class ModelInspectOptions(ModelVerifyOptions):
 # that is one array.
 TARGETS: dict[str, tuple[str, ...]] = {
     "npy": (),
+    "parquet": tuple(ROW_KINDS),
     "faiss": ("dense",),
     "vertex": ("dense", "sparse"),
 }
 _ONLY_FOR = {
+    **dict.fromkeys(("output_dtype", "dim"), "parquet"),
     "index": "faiss",
     **dict.fromkeys(("restricts", "numeric_restricts", "embedding_metadata"), "vertex"),
 }
@@ -220,6 +223,15 @@ class ExportOptions(CommandOptions):
     to: str = flag("what the vectors are for", default=MISSING, choices=tuple(TARGETS))
     granularity: str = flag("which vectors", default="sentence", choices=GRANULARITIES)
     partial: bool = switch("take what an unfinished run has finished")
+    output_dtype: str | None = flag(
+        "number type (parquet; default: as stored; only float32 is converted)",
+        choices=OUTPUT_DTYPES,
+    )
+    dim: int | None = flag(
+        "how many of the first numbers of dense vectors to keep, as of embed (parquet)",
+        "N",
+        kind=POSITIVE,
+    )
     index: str = flag(
         "kind of faiss index; auto is flat up to 100,000 rows",
         default="auto",
@@ -231,6 +243,8 @@ class ExportOptions(CommandOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.to == "parquet" and self.granularity != "sentence":
+            raise UsageError("--to parquet takes vectors of --granularity sentence")
         flags = flags_of(type(self))
         for name, target in _ONLY_FOR.items():
             if getattr(self, name) != flags[name].default and self.to != target:

@@ -117,7 +117,7 @@ def test_an_unfinished_run_is_exported_only_if_that_is_asked_for(tmp_path, capsy
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"target": "nope"}, "--to must be one of npy, faiss, vertex, got 'nope'"),
+        ({"target": "nope"}, "--to must be one of npy, parquet, faiss, vertex, got 'nope'"),
         ({"index": "flat"}, "--index is for --to faiss, not for npy"),
         ({"target": "faiss", "index": "hnsw"}, "--index must be one of auto, flat, ivf, got"),
         ({"target": "faiss"}, "not installed here: pip install faiss-cpu\n"),

@@ -1,0 +1,170 @@
+"""Writes the newest rows of runs as one output, of another number type or fewer numbers."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from xxhash import xxh3_128_hexdigest
+
+from bert_embed.backends.runner import finish as finished_vectors
+from bert_embed.base.json import json_bytes
+from bert_embed.models.heads.head import EMBEDDING, PIECES, SCALE
+from bert_embed.models.heads.kinds import ROW_KINDS
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.export.folder import alone_in, rows_of_files
+from bert_embed.pipeline.export.source import Cutter, ExportSource
+from bert_embed.results.columns import encoded
+from bert_embed.results.files import FORMATS, Rows
+from bert_embed.results.names import kinds_of
+from bert_embed.results.run_record import Goal, RunRecord, change_record, now, read_record
+from bert_embed.settings import VectorSpec
+from bert_embed.storage.files import list_files, make_folder
+from bert_embed.transforms.ledger import (
+    BlockRecord,
+    Verdict,
+    block_record,
+    block_record_bytes,
+    read_block_record,
+)
+from bert_embed.transforms.output_folder import OutputFile, OutputFolder
+from bert_embed.transforms.parts import Part
+
+_MEGABYTES = 128  # of a file's vectors as float32
+
+
+def parquet(source: ExportSource) -> str:
+    """Exports as an output that search, `read` and embed take; returns what to say."""
+    from bert_embed.transforms.reconcile import SumBlockRecords, finish  # Beam
+
+    dest, settings = source.options.dest, _settings(source)
+    rows = rows_of_files(source.width or 1, _MEGABYTES)
+    record = _record(source, settings, -(-source.rows // rows))
+    make_folder(dest)
+    with alone_in(dest):
+        present = read_record(dest)
+        if present is not None and present.run == record.run and present.is_done:
+            return source.said(False)
+        strange = present is None and next(iter(list_files(f"{dest}/")), None)
+        if strange or (present is not None and present.run != record.run):
+            raise UsageError(f"{dest} holds something else than this export; choose another DEST")
+        change_record(dest, lambda running: running or record)
+        folder, cutter, sums = OutputFolder(dest), Cutter(source), SumBlockRecords()
+        totals = sums.create_accumulator()
+        for number in range(record.plan.blocks):
+            batches = cutter.take(min(rows, source.rows - number * rows))
+            written = read_block_record(folder, number, 0, record.run)
+            if written is None:
+                written = _written(folder, number, source, settings, [*batches])
+                folder.write_block_record(number, 0, block_record_bytes(written, record.run))
+            for _ in batches:  # of a file that is there: read, not written
+                pass
+            totals = sums.add_input(totals, written)
+        finish(dest, record, Verdict(totals, ()), time.time())
+    return source.said(True)
+
+
+def _settings(source: ExportSource) -> dict[str, Any]:
+    """What the output says of its vectors: what a run of these settings would."""
+    options, settings = source.options, dict(source.outputs[0].settings)
+    is_cut = options.dim is not None and options.dim != settings.get("dim")
+    stored = settings["output_dtype"]
+    if stored != "float32" and (is_cut or options.output_dtype not in (None, stored)):
+        raise UsageError(
+            f"{source.place} holds {stored} vectors, which were rounded: only float32 is converted"
+        )
+    width = settings["shape"][-1]
+    if is_cut and not ("dense" in source.kinds and options.dim <= width):
+        raise UsageError(f"--dim must be between 1 and {width} for {source.place}")
+    if is_cut:
+        settings |= {"dim": options.dim, "shape": [*settings["shape"][:-1], options.dim]}
+        settings.pop("dim_last", None)  # as `embed --dim`, which scales what it cut
+    if kinds_of(settings) != source.kinds:  # those of tokens and words are left out
+        settings |= {"granularity": ["sentence"], "token_shape": None}
+        settings |= {} if source.kinds == ("dense",) else {"vectors": list(source.kinds)}
+    return settings | {"output_dtype": source.dtype}
+
+
+def _record(source: ExportSource, settings: dict[str, Any], blocks: int) -> RunRecord:
+    """The record of the output while it is written; its input is that of all runs."""
+    last = source.records[-1]
+    patterns = dict.fromkeys(name for one in source.records for name in one.input.patterns)
+    identity = source.identity | {"dim": settings.get("dim"), "output_dtype": source.dtype}
+    return replace(
+        last,
+        status="running",
+        run=xxh3_128_hexdigest(json_bytes(identity)),
+        started=now(),
+        ended=None,
+        error=None,
+        job=None,
+        vectors=settings,
+        input=replace(last.input, patterns=tuple(patterns), paths=None, skip_existing=None),
+        files=replace(last.files, format="parquet"),
+        plan=Goal(blocks, None, source.rows),
+        table=None,
+        loads={},
+        result=None,
+    )
+
+
+def _written(
+    folder: OutputFolder,
+    number: int,
+    source: ExportSource,
+    settings: Mapping[str, Any],
+    batches: list[Rows],
+) -> BlockRecord:
+    """Writes a part; returns its record, in which a document counts where its first row is."""
+    columns = pa.concat_tables([batch.columns for batch in batches])
+    names, files = columns.column_names, dict[str, OutputFile]()
+    piece = next((name for name in PIECES if name in names), None)
+    facts = [name for name in names if name not in ("id", EMBEDDING, SCALE)]
+    for kind in source.kinds:
+        if kind == "dense" and EMBEDDING in names:  # as they are stored
+            fixed = pa.list_(pa.int8(), settings["shape"][-1])
+            vectors = columns.select([EMBEDDING, SCALE])
+            vectors = vectors.set_column(0, EMBEDDING, columns[EMBEDDING].cast(fixed))
+        else:
+            made = (_columns(source, settings, kind, batch) for batch in batches)
+            vectors = pa.concat_tables(map(pa.table, made))
+        parts = columns.select(["id"]), vectors, columns.select(facts)
+        table = pa.table(
+            {
+                one.name: column
+                for some in parts
+                for one, column in zip(some.schema, some.columns, strict=True)
+            }
+        )
+        write = FORMATS["parquet"].writer(table.combine_chunks(), ROW_KINDS[kind], settings)
+        place = ROW_KINDS[kind].place(piece)
+        files |= folder.write(place, number, 0, ".parquet", write, table.num_rows)
+
+    def numbers(name: str) -> np.ndarray:
+        return columns[name].to_numpy() if name in names else np.zeros(len(columns), np.int32)
+
+    is_first = np.ones(len(columns), bool) if piece is None else numbers(piece) == 0
+    document = np.maximum(np.cumsum(is_first) - 1, 0)
+    tokens = np.bincount(document, numbers("num_tokens")).astype(np.int32)
+    full = numbers("num_tokens_full" if "num_tokens_full" in names else "num_tokens")
+    return block_record(
+        Part(number, 0, records=len(tokens)),
+        tokens,
+        numbers("truncated")[is_first].astype(bool),
+        files,
+        full_tokens=int(full.sum()),
+    )
+
+
+def _columns(
+    source: ExportSource, settings: Mapping[str, Any], kind: str, batch: Rows
+) -> dict[str, Any]:
+    """The columns of the vectors of a batch, of which `dim` cuts dense ones."""
+    vectors = source.vectors(batch)[kind]
+    before = source.outputs[0].settings["shape"][-1]
+    if kind == "dense" and settings["shape"][-1] != before:
+        spec = VectorSpec(dim=settings["dim"], normalize=settings["normalize"])
+        vectors = finished_vectors(spec, vectors, before, lambda layer: layer)
+    return encoded(ROW_KINDS[kind], vectors, settings)

@@ -1,0 +1,138 @@
+"""Exports to Parquet: other number types and fewer numbers without the model, and merged runs."""
+
+import json
+from functools import cache
+from itertools import chain
+
+import numpy as np
+import pytest
+
+import bert_embed
+from bert_embed.pipeline.cli import main
+from tests.support.command import embed, record
+from tests.support.daily import three_days
+from tests.support.outputs import contents, export, run_of_kinds, write_output
+
+pytestmark = pytest.mark.slow
+TEXTS = "".join(f"{word} is the {word} of day {day}.\n" for day in range(9) for word in "abcd")
+FLAGS = {
+    "document": {},
+    "chunk": {"chunk": "sentence", "keep_text": True},
+    "lines": {"output_format": "jsonl"},
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tiny_bundle, tmp_path_factory):
+    """What `embed` writes of a corpus, with flags of a name and others."""
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "texts.txt").write_text(TEXTS)
+
+    @cache
+    def run(name, **more):
+        flags = {"normalize": True, **FLAGS[name], **more}
+        output = folder / "-".join(map(str, (name, *more.values())))
+        assert embed(output, tiny_bundle, folder / "texts.txt", **flags) == 0
+        return output
+
+    return run
+
+
+def data(folder):
+    held = contents(folder).items()
+    return {name: kept for name, kept in held if "part-" in name and "_state" not in name}
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("document", dtype) for dtype in ("float32", "float16", "bfloat16", "int8", "ubinary")]
+    + [("chunk", "int8"), ("lines", "int8")],
+)
+def test_files_are_those_of_an_embed_with_this_number_type(runs, tmp_path, name, dtype):
+    dest = tmp_path / "dest"
+    assert export(runs(name), dest, "parquet", output_dtype=dtype) == 0
+    expected = data(runs(name.replace("lines", "document"), output_dtype=dtype))
+    assert data(dest) == expected
+    assert expected
+    assert main(["verify", str(dest)]) == 0
+    again = tmp_path / "again"  # merged as they are, without rounding them again
+    assert export(runs(name, output_dtype=dtype), again, "parquet") == 0
+    assert [*data(again)] == [*expected]
+    assert data(again) == expected
+
+
+def test_dim_cuts_and_scales_as_embed_does(runs, tmp_path, tiny_bundle):
+    assert export(runs("document"), tmp_path / "dest", "parquet", dim=5, output_dtype="int8") == 0
+    ids, found = bert_embed.read(tmp_path / "dest")
+    whole = bert_embed.read(runs("document"))[1][:, :5]
+    lengths = np.linalg.norm(whole, axis=1, keepdims=True)
+    scale = np.abs(whole / lengths).max(axis=1, keepdims=True) / np.float32(127)
+    assert np.array_equal(found, np.rint(whole / lengths / scale) * scale)
+    embedded = runs("document", dim=5, output_dtype="int8")
+    assert ids == bert_embed.read(embedded)[0]
+    one, other = (
+        json.loads((run / "run.json").read_text()) for run in (tmp_path / "dest", embedded)
+    )
+    assert one["vectors"] == other["vectors"]
+    assert bert_embed.compare(tmp_path / "dest", embedded).overlap_at_10.mean == 1
+    pieces = [ids for ids, _ in bert_embed.read_batches(tmp_path / "dest", rows=10)]
+    assert [*chain.from_iterable(pieces)] == ids
+    assert main(["search", str(tmp_path / "dest"), "day 3", f"--model={tiny_bundle}"]) == 0
+
+
+def test_the_newest_version_of_each_document_is_merged_and_continued(tmp_path, tiny_bundle):
+    flags = {"id_column": "id", "output_dtype": "int8"}
+    three_days(tmp_path, tmp_path / "days", tiny_bundle, **flags)
+    assert export(tmp_path / "days", tmp_path / "dest", "parquet") == 0
+    ids, vectors = bert_embed.read(tmp_path / "dest")
+    wanted, expected = bert_embed.read(tmp_path / "days")
+    assert ids == wanted
+    assert np.array_equal(vectors, expected)
+    more = tmp_path / "more.jsonl"
+    more.write_text((tmp_path / "wednesday.jsonl").read_text() + '{"id": 9, "text": "new"}\n')
+    flags |= {"skip_existing": tmp_path / "dest"}
+    assert embed(tmp_path / "thursday", tiny_bundle, more, **flags) == 0
+    changes = record(tmp_path / "thursday")["changes"]
+    assert (changes["new"], changes["changed"]) == (1, 0)
+
+
+def test_sparse_and_multi_vectors_come_beside_dense_ones(tmp_path):
+    run = run_of_kinds(tmp_path / "run", ["dense", "sparse", "multi"], chunks=True)
+    assert export(run, tmp_path / "dest", "parquet") == 0
+    assert {name.partition("/")[0] for name in data(tmp_path / "dest")} == {
+        "chunks",
+        "sparse",
+        "multi",
+    }
+    for read in (bert_embed.read_sparse, bert_embed.read_multi, bert_embed.read):
+        assert repr(list(read(tmp_path / "dest"))) == repr(list(read(run)))
+
+
+def test_a_killed_export_goes_on_and_a_finished_one_does_nothing(runs, tmp_path, capsys):
+    assert export(runs("document"), tmp_path, "parquet") == 0
+    whole = data(tmp_path)
+    (tmp_path / "run.json").write_text(json.dumps(record(tmp_path) | {"status": "running"}))
+    next((tmp_path / "_state/blocks").iterdir()).unlink()
+    assert export(runs("document"), tmp_path, "parquet") == 0
+    assert data(tmp_path) == whole
+    assert export(runs("document"), tmp_path, "parquet") == 0
+    assert "nothing to do" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("dtype", "flags", "said"),
+    [
+        ("int8", {"output_dtype": "float16"}, "only float32 is converted"),
+        ("float16", {"dim": 3}, "only float32 is converted"),
+        ("float32", {"dim": 99}, "--dim must be between 1 and 8"),
+        ("float32", {"granularity": "word"}, "--granularity sentence"),
+    ],
+)
+def test_what_cannot_be_converted_is_refused(tmp_path, dtype, flags, said, capsys):
+    run = write_output(tmp_path / "run", np.ones((3, 8), np.float32), dtype=dtype)
+    assert export(run, tmp_path / "dest", "parquet", **flags) == 2
+    assert said in capsys.readouterr().err
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").write_text("x")
+    assert export(run, tmp_path / "other", "parquet") == 2
+    assert "choose another DEST" in capsys.readouterr().err
