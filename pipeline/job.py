@@ -42,7 +42,7 @@ from bert_embed.pipeline.run.summary import (
     statements,
     summary_lines,
 )
-from bert_embed.pipeline.run.tables import with_folder
+from bert_embed.pipeline.run.tables import load_plan, with_folder
 from bert_embed.pipeline.runners.dataflow import completed_flags, worker_lines
 from bert_embed.pipeline.runners.errors import (
     JobGoesOn,
@@ -439,7 +439,8 @@ def _needs_its_command(folder: OutputFolder, why: str) -> UsageError:
 def forecast(run: EmbedRun) -> list[str]:
     """The lines of a dry run: the plan, and what would be found in the output and the cluster."""
     notes = server_notes(run.job) if run.job.is_portable else ()
-    return [*plan_of(run), *state.forecast(run), *notes]
+    loads = load_plan(run.work, run.target.load) if run.target.load else ()
+    return [*plan_of(run), *loads, *state.forecast(run), *notes]
 
 
 _WARNING = "warning: "  # how such lines of a summary begin

@@ -64,7 +64,7 @@ from bert_embed.settings import TextSpec, VectorSpec, changed_spec
 from bert_embed.storage.files import absolute, is_remote
 from bert_embed.text.layout import fit_texts
 from bert_embed.text.tokenizer import load_tokenizer
-from bert_embed.transforms.bigquery.client import table_name
+from bert_embed.transforms.bigquery.client import NoCredentials, table_name
 from bert_embed.transforms.listing import (
     Listing,
     StoredListing,
@@ -216,7 +216,7 @@ def find_source(
         examples = are_examples(files)
         settings = example_settings(options, files) if examples else None
         columns, like_id = input_columns(options, files)
-    except (StorageError, PermissionError, QueryNotRun) as error:
+    except (StorageError, PermissionError, QueryNotRun, NoCredentials) as error:
         if not options.dry_run:
             raise
         return Source(

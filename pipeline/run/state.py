@@ -254,8 +254,10 @@ def _is_skipped(run: EmbedRun, block: int, part: int) -> bool:
 def forecast(run: EmbedRun) -> list[str]:
     """What `claimed` would find in the output folder, in one line or none; it writes nothing."""
     if run.source.unchecked is not None:
-        why = run.source.unchecked
-        return [f"note: input and output were not looked at, so the run has another name: {why}"]
+        return [
+            f"note: input and output were not looked at ({run.source.unchecked}), on which the "
+            "number of documents, the size and the job's name depend"
+        ]
     state = run.state
     standing, record = _standing(run, state), state.record
     if record is not None and _complete(run, state) is not None:

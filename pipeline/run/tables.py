@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bert_embed.base.errors import InputError, required
+from bert_embed.base.errors import InputError, StorageError, required
 from bert_embed.bundle.cache import cache_folder
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import Options
@@ -19,6 +19,7 @@ from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import Source, Work
 from bert_embed.pipeline.runners.beam import BeamFlags
 from bert_embed.results.chain import EarlierLists, EarlierOutput
+from bert_embed.results.columns import requiring
 from bert_embed.results.names import kinds_of
 from bert_embed.results.run_record import (
     QueryRows,
@@ -28,7 +29,9 @@ from bert_embed.results.run_record import (
 from bert_embed.storage.files import FileInfo, join
 from bert_embed.storage.gcs import QUICK
 from bert_embed.transforms.bigquery.client import (
+    PARTITION_TYPES,
     PATIENCE,
+    NoCredentials,
     TableName,
     bigquery_client,
     check_column,
@@ -38,6 +41,7 @@ from bert_embed.transforms.bigquery.client import (
     table_name,
     translate_errors,
 )
+from bert_embed.transforms.bigquery.fields import create_statement, table_schema, vector_schema
 from bert_embed.transforms.bigquery.load import KindTable, TableLoad
 from bert_embed.transforms.bigquery.read import TableRequest, table_state
 from bert_embed.transforms.listing import Listing, listing_digest
@@ -326,16 +330,43 @@ def find_load(work: Work, name: TableName, state: OutputState, loaded: bool) -> 
     load = _table_load(work, name, state)
     _check_rows_stay(load, work)
     recorded = _recorded_loads(state.record, load) if loaded else set()
+    try:
+        return _checked_load(load, work, recorded)
+    except (NoCredentials, StorageError) as error:
+        if not work.options.dry_run:
+            raise
+        return replace(load, states=dict.fromkeys(load.kinds, f"was not looked at: {error}"))
+
+
+def _checked_load(load: TableLoad, work: Work, recorded: set[str]) -> TableLoad:
+    """The load with what its tables demand; `recorded` are the kinds that are loaded already."""
+    extra = work.columns.extra
     with bigquery_client(load.project) as client:
         with translate_errors(f"--output_table: jobs of project {load.project} cannot be run"):
             dry_query(client, "SELECT 1")  # which costs nothing
-        required = {}
+        required, states = {}, {}
         for kind in load.kinds:
             with translate_errors(f"output_table {load.table_of(kind)}", "output_table"):
-                required[kind] = KindTable(client, load, kind).check(extra, kind in recorded)
+                table = KindTable(client, load, kind)
+                demanded = table.check(extra, kind in recorded)
+                required[kind] = demanded or []
+                how = "is to be made" if demanded is None else "exists"
+                states[kind] = f"{how}, in {table.location}"
                 if work.options.job.runs_here:
                     _check_may_load(client, load.table_of(kind))
-    return replace(load, required=required)
+    return replace(load, required=required, states=states)
+
+
+def load_plan(work: Work, load: TableLoad) -> Iterator[str]:
+    """The tables of a load for people, with SQL that would make them."""
+    for kind in load.kinds:
+        name = load.table_of(kind)
+        yield f"table {name.destination} {load.states[kind]}; rows: {load.disposition}"
+        required = load.required.get(kind, ())
+        columns = vector_schema(kind, load.pieces, load.texts, load.vectors)
+        schema = requiring(pa.schema([*columns, *(work.columns.extra or ())]), required)
+        partition = PARTITION_TYPES[len(name.partition)] if name.partition else ""
+        yield from create_statement(name.path, partition, table_schema(schema))
 
 
 def _check_may_load(client: "Client", name: TableName) -> None:

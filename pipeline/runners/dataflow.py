@@ -239,8 +239,15 @@ def _workers(job: RunnerOptions, flags: BeamFlags) -> Iterator[str]:
 
 
 def worker_lines(job: RunnerOptions) -> Iterator[str]:
-    """Says what each worker of a Dataflow job with an accelerator is."""
+    """Says where a Dataflow job runs, of what image, and what each of its workers is."""
     flags = BeamFlags.of([*job.beam_args, *_workers(job, BeamFlags.of(job.beam_args))])
+    most = flags["max_num_workers"]
+    yield (
+        f"{job.runner} in {flags.region}, project {flags['project']}: "
+        f"{flags.image or 'packages that each worker installs'}, "
+        f"{f'at most {most}' if most else 'as many as the service starts'} workers of "
+        f"{flags['machine_type'] or 'a machine that Dataflow chooses'}"
+    )
     accelerator = flags.worker_accelerator or flags.hinted_accelerator
     if accelerator is not None:
         machine = flags["machine_type"] or "a machine that Dataflow chooses"

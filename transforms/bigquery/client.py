@@ -121,6 +121,10 @@ def check_column(name: str, setting: str) -> str:
     return name
 
 
+class NoCredentials(InputError):
+    """There is no account with which BigQuery can be asked."""
+
+
 @contextmanager
 def bigquery_client(project: str) -> Iterator["Client"]:
     """Opens a client whose project runs the jobs and pays; an emulator needs no credentials."""
@@ -137,7 +141,7 @@ def bigquery_client(project: str) -> Iterator["Client"]:
         except GoogleAuthError:  # a metadata server may be slow once
             client = open_client()
     except GoogleAuthError as error:
-        raise InputError(
+        raise NoCredentials(
             "BigQuery needs credentials: run `gcloud auth application-default login`, or set "
             "GOOGLE_APPLICATION_CREDENTIALS"
         ) from error

@@ -99,6 +99,26 @@ def _type(name: str, kind: pa.DataType) -> str:
     )
 
 
+def create_statement(name: str, partition: str, fields: Sequence[Field]) -> list[str]:
+    """Lines of SQL that make a table; `partition` is HOUR, DAY, MONTH, YEAR or ""."""
+    columns = ",\n".join(f"  {field['name']} {_sql_type(field)}" for field in fields)
+    clause = f"\nPARTITION BY TIMESTAMP_TRUNC(_PARTITIONTIME, {partition})" if partition else ""
+    return f"CREATE TABLE `{name}` (\n{columns}\n){clause};".splitlines()
+
+
+def _sql_type(field: Field) -> str:
+    """A field's type in SQL.
+
+    >>> _sql_type({"name": "a", "type": "INT64", "mode": "REPEATED"})
+    'ARRAY<INT64>'
+    """
+    kind, mode = field["type"], _mode(field)
+    if kind == "RECORD":
+        inner = ", ".join(f"{one['name']} {_sql_type(one)}" for one in field["fields"])
+        kind = f"STRUCT<{inner}>"
+    return f"ARRAY<{kind}>" if mode == "REPEATED" else kind + " NOT NULL" * (mode == "REQUIRED")
+
+
 def mismatch(ours: Sequence[Field], theirs: Sequence[Field]) -> str | None:
     """Why our fields do not fit a table's, or None; it may have more that can be null."""
     return next(_mismatches(ours, theirs, ""), None)

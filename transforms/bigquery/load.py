@@ -65,6 +65,7 @@ class TableLoad:
     vectors: Mapping[str, Any] = field(default_factory=dict)  # what they are, as in the description
     required: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of our columns that are
     # never null, those that must have a value in the table of a kind
+    states: Mapping[str, str] = field(default_factory=dict)  # of the tables, by kind, for people
     again: bool = False  # repeat a recorded load if the table has changed since
     compared: Mapping[str, str] = field(
         default_factory=dict
@@ -199,8 +200,8 @@ class KindTable:
                 return self.describe(table)
         return table
 
-    def check(self, extra: pa.Schema | None, is_loaded: bool = False) -> list[str]:
-        """Returns which of our columns must have a value in the table, none if it has yet to be.
+    def check(self, extra: pa.Schema | None, is_loaded: bool = False) -> list[str] | None:
+        """Returns which of our columns must have a value in the table; None if it has yet to be.
 
         InputError if the table cannot take vectors and extra columns.
         `is_loaded` says that the run's record has its load: only who started a job may see it.
@@ -223,7 +224,7 @@ class KindTable:
         table = get_table(self.client, name)
         if table is None:
             table_schema(schema)
-            return []
+            return None
         demanded = {one.name.lower() for one in table.schema if one.mode == "REQUIRED"}
         required = sorted(demanded & {*FACTS, *INTEGERS})
         fields = table_schema(requiring(schema, required))
