@@ -114,7 +114,7 @@ def texts_of_input(
             return hits, "the run read examples; `--keep_text` of tokenize and embed keeps texts"
         if listing_digest(listing.files) != source.listing:
             return hits, "the run's input has changed or is missing; `--keep_text` keeps texts"
-        columns = recorded_columns(record)
+        columns = recorded_columns(record, listing.files)
         files = listing.first(source.limit, columns)
         # Nobody shows the extra ones, but their bytes decide where Parquet's parts end.
         extra = tuple(source.extra_columns or ())

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -320,6 +321,22 @@ def _is_output(folder: str) -> bool:
     except (OSError, ValueError):  # not to be read, or not ours
         return False
     return isinstance(values, dict) and values.keys() >= _OF_JOBS and "examples" not in values
+
+
+def folder_above(patterns: Sequence[str], files: Sequence[InputFile]) -> str:
+    """The folder, with a slash, of what the patterns name, or above all of it; "" of two stores."""
+    paths = {file.info.path for file in files}
+    folders = [
+        fixed_folder(place) if is_glob(place) and place not in paths else place
+        for place in (absolute(pattern).rstrip("/") for pattern in patterns)
+    ]
+    folders = [place.rpartition("/")[0] if place in paths else place for place in folders]
+    shared = folders[0].split("/")
+    for folder in folders[1:]:
+        pairs = zip(shared, folder.split("/"), strict=False)
+        shared = [one for one, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    base = "/".join([*shared, ""])
+    return base if not is_remote(patterns[0]) or base.count("/") > 2 else ""
 
 
 def _base(pattern: str, path: str) -> str:

@@ -77,6 +77,7 @@ COLUMNS = Keys(
         "context": (),
         "csv_separator": None,
         "csv_header": None,
+        "base": "",
     },
     free=("loads",),  # as output_format says
 )

@@ -139,7 +139,8 @@ class Options(CommandOptions):
         kind=names,
     )
     id_column: str | None = flag(
-        "field or column of the id (default: id if there is one); '' names a document by its place",
+        "field or column of the id (default: id if there is one); '' names documents by place, ./ "
+        "by place below the input's folder",
         "NAME",
     )
     csv_quoting: str = flag(

@@ -24,6 +24,7 @@ from bert_embed.storage.files import is_remote, read_bytes
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.client import check_column
 from bert_embed.transforms.examples import ExampleSettings, settings_from_json
+from bert_embed.transforms.listing import folder_above
 from bert_embed.transforms.output_folder import SETTINGS_FILE, settings_places
 from bert_embed.transforms.parts import WHOLE_FILES, InputFile
 from bert_embed.transforms.read.columns import (
@@ -68,6 +69,7 @@ _FIRST_RECORDS, _MOST_RECORDS, _MOST_LOOKED = 100, 10_000, 1000
 _MOST_SEARCHED = 256 << 20  # bytes in which a field is looked for that no first record has
 _MOST_SEARCHED_FOR_IDS = 16 << 20  # likewise in every run without ids
 NO_ID_COLUMN = ""  # as --id_column: each document is named by its place
+RELATIVE_PLACES = "./"  # likewise, by its place below the folder of the input
 _OF_CSV = "csv_quoting", "csv_separator", "csv_header"
 _COMMA = re.compile(r"\s*,\s*")
 _RECORDS = "JSON lines, CSV and Parquet"
@@ -89,7 +91,7 @@ def named_columns(options: Options, existing: Collection[str] = ()) -> Columns:
         text = joined_fields([text])
     return Columns(
         text=text,
-        id=options.id_column or None,
+        id=None if options.id_column in (NO_ID_COLUMN, RELATIVE_PLACES) else options.id_column,
         text_b=options.text_b_column,
         csv_quoting=options.csv_quoting,
         csv_separator=options.csv_separator,
@@ -99,12 +101,14 @@ def named_columns(options: Options, existing: Collection[str] = ()) -> Columns:
     )
 
 
-def recorded_columns(record: RunRecord) -> Columns:
+def recorded_columns(record: RunRecord, files: Sequence[InputFile]) -> Columns:
     """The columns of a run, as `input_columns` found them; the extra ones apart."""
     source, options = record.input, DEFAULTS | record.options
+    is_relative = options["id_column"] == RELATIVE_PLACES
     return Columns(
         text=source.text_column,
         id=source.id_column,
+        base=folder_above(source.patterns, files) if is_relative else "",
         text_b=source.text_b_column,
         csv_quoting=options["csv_quoting"],
         csv_separator=options["csv_separator"],
@@ -176,6 +180,8 @@ def input_columns(options: Options, files: list[InputFile]) -> tuple[Columns, st
     With them the name of a field that may hold the ids of documents that are named by places.
     """
     columns = named_columns(options)
+    if options.id_column == RELATIVE_PLACES:
+        columns = replace(columns, base=folder_above(options.input, files))
     formats = {file.format for file in files}
     for flag in _OF_CSV if "csv" not in formats else ():
         if getattr(options, flag) != DEFAULTS[flag]:
@@ -189,7 +195,7 @@ def input_columns(options: Options, files: list[InputFile]) -> tuple[Columns, st
     looked, existing = _looked_at(files, columns), set[str]()
     if "," in columns.text or len(words) > 1 or ":" in "".join(words):
         existing = _existing_names(looked)
-        columns = named_columns(options, existing)
+        columns = replace(named_columns(options, existing), base=columns.base)
     words = tuple(_whole_names(words, existing))
     extra = extra_schema(words, files, options.keep_text, existing)
     typed = [] if extra is None else [name for name in extra.names if name not in words]
@@ -332,7 +338,7 @@ def _id_type(columns: Columns, files: list[InputFile]) -> str:
 
 def _refuse_columns(options: Options, columns: Columns) -> None:
     for flag in ("text_column", "id_column", "text_b_column", "extra_columns"):
-        if getattr(options, flag):
+        if getattr(options, flag) not in (None, "", RELATIVE_PLACES):
             raise UsageError(f"--{flag} is for {_RECORDS}, but the input is plain text")
     if columns.context:
         raise UsageError(

@@ -14,7 +14,12 @@ from bert_embed.base.errors import InputError, StorageError, required
 from bert_embed.bundle.cache import cache_folder
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import Options
-from bert_embed.pipeline.run.columns import NO_ID_COLUMN, check_extra_name, named_columns
+from bert_embed.pipeline.run.columns import (
+    NO_ID_COLUMN,
+    RELATIVE_PLACES,
+    check_extra_name,
+    named_columns,
+)
 from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import Source, Work
 from bert_embed.pipeline.runners.beam import BeamFlags
@@ -98,7 +103,7 @@ def find_input(options: Options, state: OutputState) -> Source:
 
     QueryNotRun: a dry run of a query that has not run.
     """
-    if options.id_column == NO_ID_COLUMN:
+    if options.id_column in (NO_ID_COLUMN, RELATIVE_PLACES):
         raise UsageError("--id_column must be a column: rows of a table have no place")
     name, query, expired = None, options.query, None
     if query is None:

@@ -29,6 +29,7 @@ class Columns:
     # The field: a string, or a list of words; with commas, fields whose strings are joined
     text: str = "text"
     id: str | None = None  # the field; None: a record's place in its file
+    base: str = ""  # the folder, with a slash, that such places are relative to
     text_b: str | None = None  # the field of the second text
     extra: pa.Schema | None = None  # names and types of what is passed through to the output
     id_type: str = "string"  # in Parquet and JSON lines; or the integer type of the id's one column

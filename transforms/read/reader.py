@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bert_embed.base.errors import StorageError
 from bert_embed.base.threads import in_parallel
@@ -286,6 +287,8 @@ def parse_part(
     """Parses the records of a part, whose reading began at `started`; bad ones are rejected."""
     parsed = [_parse(spec.format, piece, columns) for piece in content.contents]
     documents = join_documents(parsed, columns)
+    if columns.base:
+        documents = _with_relative_ids(documents, columns.base)
     if columns.loads:
         documents = loaded(documents)
     covered: Counter[int] = Counter()
@@ -303,6 +306,13 @@ def parse_part(
         seconds={"read": content.seconds + time.perf_counter() - started},
     )
     return document_block(part, documents)
+
+
+def _with_relative_ids(documents: Documents, base: str) -> Documents:
+    """Documents that are named by places, which begin with a folder: without it."""
+    rejected = [replace(one, id=one.id and one.id.removeprefix(base)) for one in documents.rejected]
+    ids = pc.utf8_slice_codeunits(documents.ids, len(base))
+    return replace(documents, ids=ids, rejected=rejected)
 
 
 def document_block(part: Part, documents: Documents) -> DocumentBlock:
