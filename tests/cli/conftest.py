@@ -4,10 +4,11 @@ import gzip
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
+from bert_embed.pipeline.cli import main
 from tests.support.command import embed
 
 # A path, several, or what files hold by their names.
@@ -73,3 +74,26 @@ class Runs:
 def run(tmp_path: Path, tiny_bundle: str, capsys: pytest.CaptureFixture[str]) -> Runs:
     """Runs `embed`: `run({"in.txt": "the bank\\n"}, dim=3)` returns the output's folder."""
     return Runs(tmp_path, tiny_bundle, capsys)
+
+
+class Command(Protocol):
+    """`command("search", out, "a bank", k=3, json=True)` runs it here; what it printed."""
+
+    def __call__(self, *words: Any, code: int = 0, **flags: Any) -> Any: ...
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs any command in this process, with words and then flags, which ends with a code."""
+
+    def ran(*words: Any, code: int = 0, **flags: Any) -> Any:
+        capsys.readouterr()
+        given = (
+            f"--{name}" if value is True else f"--{name}={value}" for name, value in flags.items()
+        )
+        found = main([*map(str, words), *given])
+        said = capsys.readouterr()
+        assert found == code, said.err
+        return said
+
+    return ran

@@ -48,11 +48,12 @@ def test_vertex_has_sparse_embeddings_beside_dense_ones(tmp_path, expected, outp
     assert set(second) == {"id", "sparse_embedding"}
 
 
-def test_chunks_have_their_own_sparse_vectors(tmp_path):
+def test_chunks_have_ids_and_sparse_vectors_of_their_own_and_crowd_by_document(tmp_path):
     run = run_of_kinds(tmp_path / "run", ["dense", "sparse"], [5], chunks=True)
     assert export(run, tmp_path / "dest", "vertex") == 0
     points = lines(tmp_path / "dest", "*.json")
     assert [point["id"] for point in points[:3]] == ["d/0#0", "d/0#1", "d/1#0"]
+    assert points[3]["crowding_tag"] == "d/1"
     lengths = np.diff(sparse_rows(0, 10).splits)
     found = [len(point.get("sparse_embedding", {"values": ()})["values"]) for point in points]
     assert found == lengths.tolist()

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.support.command import embed
+from tests.support.command import embed, write_json
 from tests.support.outputs import browser, content
 
 pytestmark = pytest.mark.slow
@@ -96,50 +96,44 @@ def pixels(page):
     return page.evaluate("document.querySelector('canvas').toDataURL()")
 
 
+def background(page):
+    return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+
 def test_the_keyboard_goes_from_point_to_point(visit, output):
     page, shown = visit(), content(output)
     hover = page.locator("#hover")
     page.locator("canvas").focus()
-    seen = []
+    seen = set()
+    texts = [" ".join(text.split()) for text in shown["documents"]["texts"]]
     for key in ("ArrowRight", "ArrowRight", "ArrowLeft", "ArrowUp"):
         page.keyboard.press(key)
         assert hover.is_visible()
-        seen.append(hover.inner_text())
-    texts = [" ".join(text.split()) for text in shown["documents"]["texts"]]
-    assert all(any(text in told for text in texts) for told in seen)
-    assert len(set(seen)) > 1
-    before = page.evaluate("document.querySelector('canvas').toDataURL()")
+        seen.add(hover.inner_text())
+        assert any(text in hover.inner_text() for text in texts)
+    assert len(seen) > 1
+    before = pixels(page)
     page.keyboard.press("+")
-    assert page.evaluate("document.querySelector('canvas').toDataURL()") != before
+    assert pixels(page) != before
     page.keyboard.press("Escape")
     assert hover.is_hidden()
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.tagName") == "BUTTON"
 
 
-def test_search_highlights(visit):
+def test_search_highlights_and_colours_follow_a_column(visit):
     page = visit()
     before = pixels(page)
     page.fill("#search", "ONERROR")
     assert page.locator("#found").inner_text() == "1 found"
-    found = pixels(page)
-    assert found != before
+    assert pixels(page) != before
     page.fill("#search", "")
     assert pixels(page) == before
-
-
-def test_colours_follow_a_column_and_the_legend_lights_one_value(visit):
-    page = visit()
-    before = pixels(page)
     page.select_option("#colour", "lang")
     assert page.locator(".legend button").all_inner_texts() == ["<i>en</i>", "de"]
     coloured = pixels(page)
-    page.locator(".legend button").last.click()
+    page.locator(".legend button").last.click()  # which lights one value
     assert len({before, coloured, pixels(page)}) == 3
-
-
-def background(page):
-    return page.evaluate("getComputedStyle(document.body).backgroundColor")
 
 
 def test_dark_mode_follows_the_system_and_the_button(visit):
@@ -161,6 +155,10 @@ def test_a_phone_scrolls_in_one_direction_only(visit):
         "each.getBoundingClientRect().right > 360).length"
     )
     assert wide == 0
+    names = page.locator("#overview .name")  # of flags, which do not break across lines
+    assert "--max_seq_length" in names.all_inner_texts()
+    heights = names.evaluate_all("names => names.map((name) => name.getClientRects().length)")
+    assert set(heights) == {1}
 
 
 def test_texts_stay_texts(visit, output):
@@ -170,14 +168,14 @@ def test_texts_stay_texts(visit, output):
     assert "<b>" in said
     assert page.locator("main img, main script, main b b, main i, main svg a").count() == 0
     assert page.locator("#cut").inner_text() != "0.0%"
+    assert "12 tokens" in page.locator(".axis").first.inner_text()  # where texts are cut
     assert "1\nrejected" in page.locator("#counts").inner_text()
 
 
 EMPTY = {
-    "tokens": ("the river\n" * 3, {"granularity": "token"}, "this run wrote tokens, no vector"),
     "nothing": ("", {}, "The input held no records."),
     "one": ("the river\n", {}, "There are too few different vectors for a map."),
-    "rejected": ("\n\n", {}, "There are too few different vectors for a map."),
+    "tokens": ("the river\n", {"granularity": "token"}, "this run wrote tokens, no vector"),
 }
 
 
@@ -191,57 +189,31 @@ def test_a_page_says_what_is_not_there(text, flags, sentence, visit, tiny_bundle
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-@pytest.fixture(scope="module")
-def chunked(tmp_path_factory, tiny_bundle):
-    """Files of a deep folder in chunks, each with a day; their ids hold the folder."""
-    folder = tmp_path_factory.mktemp("chunks")
+def test_days_are_colours_and_chunks_are_counted(visit, tiny_bundle, tmp_path):
+    """Of files of a deep folder, which ids go without."""
     lines = [
-        json.dumps({"id": f"{folder}/{n}.txt", "text": "the river. " * 9, "day": f"2026-01-{n:02}"})
+        {"id": f"{tmp_path}/{n}.txt", "text": "the river. " * 9, "day": f"2026-01-{n:02}"}
         for n in range(1, 29)
     ]
-    (folder / "in.jsonl").write_text("\n".join(lines))
+    source = write_json(tmp_path / "in.jsonl", *lines)
     flags = {"extra_columns": "day:date", "chunk": "tokens", "max_seq_length": 12}
-    assert embed(folder / "out", tiny_bundle, folder / "in.jsonl", **flags) == 0
-    return folder / "out"
-
-
-def test_days_are_colours_and_the_legend_names_them(visit, chunked):
-    page = visit(folder=chunked)
+    assert embed(tmp_path / "out", tiny_bundle, source, **flags) == 0
+    page, shown = visit(folder=tmp_path / "out"), content(tmp_path / "out")
     page.select_option("#colour", "day")
     said = page.locator(".legend").inner_text()
     assert "2026-01-01" in said
     assert "2026-01-28" in said
-
-
-def test_ids_go_without_the_folder_of_all_of_them(chunked):
-    ids = content(chunked)["documents"]["ids"]
-    assert set(ids) == {f"{n}.txt" for n in range(1, 29)}
-
-
-def test_the_headline_counts_chunks(visit, chunked):
-    page = visit(folder=chunked)
-    rows = content(chunked)["written"]["chunks"]["rows"]
+    rows = shown["written"]["chunks"]["rows"]
     assert rows > 28
     assert f"{rows} chunks" in page.locator("#overview").inner_text()
-
-
-def test_names_of_flags_do_not_break_across_lines(visit):
-    page = visit(width=360)
-    names = page.locator("#overview .name")
-    assert "--max_seq_length" in names.all_inner_texts()
-    heights = names.evaluate_all("names => names.map((name) => name.getClientRects().length)")
-    assert set(heights) == {1}
-
-
-def test_lengths_end_where_texts_are_cut(visit):
-    assert "12 tokens" in visit().locator(".axis").first.inner_text()
+    assert set(shown["documents"]["ids"]) == {f"{n}.txt" for n in range(1, 29)}
 
 
 def test_neighbours_do_not_follow_the_period_of_a_corpus(tiny_bundle, tmp_path):
     texts = [" ".join(["the"] * (1 + n % 20)) + f" river {n}" for n in range(200)]
-    lines = [json.dumps({"id": f"R{n % 20}-{n}", "text": text}) for n, text in enumerate(texts)]
-    (tmp_path / "in.jsonl").write_text("\n".join(lines))
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl") == 0
+    lines = [{"id": f"R{n % 20}-{n}", "text": text} for n, text in enumerate(texts)]
+    source = write_json(tmp_path / "in.jsonl", *lines)
+    assert embed(tmp_path / "out", tiny_bundle, source) == 0
     made = content(tmp_path / "out")
     asked = {made["documents"]["ids"][each["row"]].split("-")[0] for each in made["neighbours"]}
     assert len(asked) > 3

@@ -1,6 +1,7 @@
 """What a report says, held against the output it is about; one small corpus for all tests."""
 
 import json
+import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +15,7 @@ import bert_embed
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.report import sample
 from tests.support.command import embed, record, rejected
-from tests.support.outputs import content, content_of, finished_run
+from tests.support.outputs import content, content_of
 
 WORDS = ("red", "river", "bank", "of", "the", "stars", "money", "seven")
 DOCUMENTS = 240
@@ -56,6 +57,17 @@ def output(corpus, tiny_bundle, tmp_path_factory):
 @pytest.fixture(scope="module")
 def page(output):
     return content(output)
+
+
+@pytest.fixture
+def made(output, tmp_path):
+    """Makes a page of the output with these flags; returns what it shows."""
+
+    def reported(*flags):
+        assert main(["report", str(output), f"--output={tmp_path}/page.html", *flags]) == 0
+        return content_of((tmp_path / "page.html").read_text("utf-8"))
+
+    return reported
 
 
 def test_the_counts_add_up(page, output):
@@ -145,21 +157,18 @@ def test_equal_runs_give_equal_pages(page, corpus, tiny_bundle, tmp_path, monkey
     assert same | {"ended": page["ended"]} == page
 
 
-def test_texts_are_shown_unless_switched_off_and_only_to_the_owner(output, page, tmp_path, capsys):
+def test_texts_are_shown_unless_switched_off_and_only_to_the_owner(output, page, made, tmp_path):
     assert page["documents"]["texts"] is None
-    file = tmp_path / "texts.html"
     before = (output / "report.html").read_bytes()
-    assert main(["report", str(output), f"--output={file}"]) == 0
-    assert capsys.readouterr().out == f"wrote {file}\n"
-    found = content_of(file.read_text("utf-8"))
+    found = made()
     assert found["documents"]["texts"][0] == "the same river"
     assert "river" in {word for each in found["clusters"] for word in each["words"]}
     places = [place for each in found["rejected"] for place in each["places"]]
     assert {place.get("text") for place in places} >= {"no json of a secret word"}
+    file = tmp_path / "page.html"
     assert file.stat().st_mode & 0o077 == 0
     assert (output / "report.html").read_bytes() == before
-    assert main(["report", str(output), f"--output={file}", "--no_texts"]) == 0
-    without = content_of(file.read_text("utf-8"))
+    without = made("--no_texts")
     assert without["documents"] == page["documents"]
     assert without["rejected"] == page["rejected"]
     assert file.stat().st_mode & 0o044 == 0o044
@@ -193,62 +202,41 @@ def test_clusters_are_named_by_the_words_that_set_them_apart(run):
         assert not {*cluster["words"]} & {*common}
 
 
-@pytest.mark.skipif(find_spec("openTSNE") is None, reason="openTSNE is not installed")
-def test_the_map_is_that_of_tsne_where_it_is_installed(output, tmp_path, monkeypatch):
+def test_the_map_is_that_of_tsne_where_it_is_installed(made, monkeypatch):
     monkeypatch.setattr(sample, "UNASKED", 2000)
-    file = tmp_path / "page.html"
-    assert main(["report", str(output), f"--output={file}"]) == 0
-    made = content_of(file.read_text("utf-8"))["map"]
-    assert [projection["name"] for projection in made["projections"]] == ["t-SNE", "PCA"]
-    assert made["projections"][0]["package"] == "openTSNE"
-    assert main(["report", str(output), f"--output={file}", "--projection=pca"]) == 0
-    made = content_of(file.read_text("utf-8"))["map"]
-    assert [projection["name"] for projection in made["projections"]] == ["PCA"]
+
+    def names(page):
+        return [projection["name"] for projection in page["map"]["projections"]]
+
+    if find_spec("openTSNE") is not None:
+        page = made()
+        assert names(page) == ["t-SNE", "PCA"]
+        assert page["map"]["projections"][0]["package"] == "openTSNE"
+        assert names(made("--projection=pca")) == ["PCA"]
+        monkeypatch.setitem(sys.modules, "openTSNE", None)
+    page = made()
+    assert names(page) == ["PCA"]
+    assert page["map"]["lacks_tsne"]
 
 
-def test_without_tsne_the_page_says_what_is_missing(output, tmp_path, monkeypatch):
-    monkeypatch.setattr(sample, "UNASKED", 2000)
-    monkeypatch.setitem(sys.modules, "openTSNE", None)
-    file = tmp_path / "page.html"
-    assert main(["report", str(output), f"--output={file}"]) == 0
-    made = content_of(file.read_text("utf-8"))["map"]
-    assert [projection["name"] for projection in made["projections"]] == ["PCA"]
-    assert made["lacks_tsne"]
-
-
-@pytest.mark.slow
-def test_a_large_output_is_sampled_over_all_of_it(output, tmp_path):
-    """150 files, all copies of one part, in a run that says it has a million."""
+def test_a_large_output_is_sampled_over_all_of_it(output, tmp_path, monkeypatch):
+    """Ten files, all copies of one part, in a run that says it has a million rows."""
+    monkeypatch.setattr(sample, "MOST_FILES", 8)
     (tmp_path / "embeddings").mkdir()
-    part = (output / "embeddings" / "part-0000000-00000.parquet").read_bytes()
-    for block in range(150):
-        (tmp_path / "embeddings" / f"part-{block:07d}-00000.parquet").write_bytes(part)
+    part = output / "embeddings" / "part-0000000-00000.parquet"
+    for block in range(10):
+        shutil.copy(part, tmp_path / "embeddings" / f"part-{block:07d}-00000.parquet")
     kept = record(output)
-    kept["written"]["embeddings"] |= {"files": 150, "rows": 1_000_000}
+    kept["written"]["embeddings"] |= {"files": 10, "rows": 1_000_000}
     (tmp_path / "run.json").write_text(json.dumps(kept))
     assert main(["report", str(tmp_path)]) == 0
-    page, rows = (
-        content(tmp_path),
-        pyarrow.parquet.read_metadata(pyarrow.BufferReader(part)).num_rows,
-    )
-    assert page["sampled"] == {"rows": 128 * rows, "total": 1_000_000}
+    rows = pyarrow.parquet.read_metadata(part).num_rows
+    assert content(tmp_path)["sampled"] == {"rows": 8 * rows, "total": 1_000_000}
 
 
 def test_the_page_stays_small_and_takes_nothing_from_elsewhere(output):
     text = (output / "report.html").read_text("utf-8")
     assert len(text) < 200_000
     assert "default-src 'none'" in text
-    assert not {"src=", "href=", "@import", "url(", "fetch("} & set(text.split('id="content"')[0])
     for sign in ("src=", "href=", "@import", "url(", "fetch(", "innerHTML", "eval("):
         assert sign not in text.replace("default-src", ""), sign
-
-
-def test_of_many_outputs_the_counts_add_up(tmp_path):
-    for day in range(5):
-        finished_run(tmp_path / "days" / f"{day:02d}", [2 + day % 3], run=f"run{day}")
-    page = tmp_path / "page.html"
-    assert main(["report", f"{tmp_path}/days", f"--output={page}", "--projection=pca"]) == 0
-    made, days = content_of(page.read_text("utf-8")), sorted((tmp_path / "days").iterdir())
-    for name in ("records", "embedded"):
-        assert made["counts"][name] == sum(record(day)["counts"][name] for day in days)
-    assert made["tokens"]["tokens"] == sum(record(day)["tokens"] for day in days)

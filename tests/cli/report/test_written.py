@@ -9,77 +9,65 @@ import pyarrow.dataset
 import pytest
 
 from bert_embed.pipeline.cli import main
-from tests.support.command import embed, flags_of, record, say_status, sentence_files
-from tests.support.outputs import content, content_of
+from bert_embed.pipeline.report.page import MOST_BYTES, page
+from tests.support.command import embed, record, say_status, sentence_files
+from tests.support.outputs import content, content_of, contents
 
 TEXTS = [f"the bank of the red river {n}" for n in range(12)]
-
-
-@pytest.fixture
-def corpus(tmp_path):
-    path = tmp_path / "in.txt"
-    path.write_text("\n".join(TEXTS))
-    return path
+CORPUS = {"in.txt": "\n".join(TEXTS)}
 
 
 @pytest.fixture(scope="module")
 def finished(tiny_bundle, tmp_path_factory):
-    """An output that no test changes, and its input."""
+    """An output that no test changes."""
     folder = tmp_path_factory.mktemp("finished")
-    (folder / "in.txt").write_text("\n".join(TEXTS))
+    (folder / "in.txt").write_text(CORPUS["in.txt"])
     assert embed(folder / "out", tiny_bundle, folder / "in.txt") == 0
-    return folder / "out", folder / "in.txt"
+    return folder / "out"
 
 
 @pytest.fixture
-def report(capsys):
-    """Runs `report` with these words; returns what it says."""
-
-    def reported(*words, code=0):
-        capsys.readouterr()
-        assert main(["report", *map(str, words)]) == code
-        return "".join(capsys.readouterr())
-
-    return reported
+def output(finished, tmp_path):
+    return shutil.copytree(finished, tmp_path / "copy")
 
 
-def test_the_summary_names_the_report_and_a_finished_run_keeps_it(corpus, run):
-    output = run(corpus, report="texts")
-    assert run.out.endswith(f", the report in {output}/report.html\n")
-    before = os.stat(output / "report.html").st_mtime_ns
-    run(corpus)
-    assert os.stat(output / "report.html").st_mtime_ns == before
+def test_the_summary_names_the_report_and_a_finished_run_keeps_it(run, tmp_path, tiny_bundle):
+    flags = {"report": "texts", "prompt": "query: ", "s3_secret_access_key": "hunter2"}
+    output = run(CORPUS, **flags)
+    page = output / "report.html"
+    assert run.out.endswith(f", the report in {page}\n")
+    before = os.stat(page).st_mtime_ns
+    command = content(output)["run"]["command"]
+    assert f"--model={tiny_bundle} '--prompt=query: '" in command
+    assert command.startswith(f"bert-embed embed --input={tmp_path}/in.txt")
+    assert "hunter2" not in page.read_text("utf-8")
+    run(CORPUS, **flags)
+    assert os.stat(page).st_mtime_ns == before
     assert main(["verify", str(output)]) == 0
     assert pyarrow.dataset.dataset(output / "embeddings").count_rows() == len(TEXTS)
-    corpus.write_text("another text")
-    run(corpus, overwrite=True, report="false")
-    assert not (output / "report.html").exists()
+    run({"in.txt": "another text"}, overwrite=True, report="false")
+    assert not page.exists()
 
 
-def test_it_can_be_left_out_and_written_later(corpus, run, report):
-    output = run(corpus, report="false")
+def test_it_can_be_left_out_and_written_later(run, command):
+    output = run(CORPUS, report="false")
     assert "report.html" not in run.out
     assert not (output / "report.html").exists()
-    fingerprint = record(output)["run"]
-    report(output)
-    assert content(output)["run"]["fingerprint"] == fingerprint
+    command("report", output)
+    assert content(output)["run"]["fingerprint"] == record(output)["run"]
     (output / "report.html").unlink()
     # As after a job on a cluster that ended after its command.
-    run(corpus)
-    assert content(output)["run"]["fingerprint"] == fingerprint
-
-
-def test_a_finished_runs_page_loses_the_texts_that_it_is_to_show_no_more(corpus, run):
-    page = run(corpus) / "report.html"
+    run(CORPUS)
+    page = output / "report.html"
     assert TEXTS[0] in page.read_text("utf-8")
     assert page.stat().st_mode & 0o077 == 0
-    run(corpus, report="true")
+    run(CORPUS, report="true")
     assert TEXTS[0] not in page.read_text("utf-8")
 
 
-def test_a_run_is_done_though_its_report_cannot_be_written(tmp_path, corpus, run):
+def test_a_run_is_done_though_its_report_cannot_be_written(tmp_path, run):
     (tmp_path / "out" / "report.html").mkdir(parents=True)
-    output = run(corpus)
+    output = run(CORPUS)
     (warning,) = [line for line in run.err.splitlines() if line.startswith("warning:")]
     assert re.fullmatch(
         rf"warning: {output}/report.html was not written \(.*\); the run is complete, "
@@ -91,143 +79,111 @@ def test_a_run_is_done_though_its_report_cannot_be_written(tmp_path, corpus, run
 
 
 @pytest.mark.slow
-def test_a_large_run_writes_it_in_a_process_of_its_own(run, tmp_path, report):
+def test_a_large_run_writes_it_in_a_process_of_its_own(run, tmp_path, command):
     """The same page, or the same warning."""
     lines = {"in.txt": "".join(f"{n} banks\n" for n in range(5001))}
     output = run(lines)
     assert "warning" not in run.err
-    report(output, "--projection=pca", f"--output={tmp_path}/again.html")
+    command("report", output, projection="pca", output=tmp_path / "again.html")
     assert (tmp_path / "again.html").read_bytes() == (output / "report.html").read_bytes()
     (tmp_path / "other" / "report.html").mkdir(parents=True)
     run(lines, "other")
     assert "report.html was not written (OSError: error: " in run.err
 
 
-def test_a_resumed_run_has_one_page_about_all_its_blocks(corpus, run):
-    output = run(corpus, block_bytes=100, skip_blocks=1)
+def test_a_resumed_run_has_one_page_about_all_its_blocks(run):
+    output = run(CORPUS, block_bytes=100, skip_blocks=1)
     assert content(output)["rejected"][0]["reason"] == "block skipped on request"
-    run(corpus, block_bytes=100)
+    run(CORPUS, block_bytes=100)
     page = content(output)
     assert page["counts"]["parts_reused"] > 0
     assert (page["rejected"], len(page["documents"]["ids"])) == ([], len(TEXTS))
 
 
-def test_the_command_of_the_run_is_shown_without_secrets(corpus, tiny_bundle, run):
-    output = run(corpus, prompt="query: ", s3_secret_access_key="hunter2")
-    command = content(output)["run"]["command"]
-    assert f"--model={tiny_bundle} '--prompt=query: '" in command
-    assert command.startswith(f"bert-embed embed --input={corpus}")
-    assert "hunter2" not in (output / "report.html").read_text("utf-8")
+def test_a_report_replaces_pages_only(output, tmp_path, command):
+    before, place = contents(output), f"{tmp_path}/no/page.html"
+    part = "embeddings/part-0000000-00000.parquet"
+    for named, said in (
+        (f"{output}/run.json", "run.json is there and is no page; give another name"),
+        (f"{output}/{part}", f"{part} is there and is no page; give another name"),
+        (f"{output}/embeddings/new.html", "embeddings/new.html lies among the files of the run"),
+        (place, f"--output {place} cannot be written: there is no folder {tmp_path}/no"),
+    ):
+        assert said in command("report", output, output=named, code=2).err
+    assert contents(output) == before
+    for name in ("copy/new.html", "shown.html", "shown.html"):
+        command("report", output, output=tmp_path / name)
 
 
-def test_a_report_replaces_pages_only(finished, tmp_path, report):
-    output = shutil.copytree(finished[0], tmp_path / "out")
-    for name in ("run.json", "embeddings/part-0000000-00000.parquet"):
-        before = (output / name).read_bytes()
-        said = report(output, f"--output={output / name}", code=2)
-        assert f"{name} is there and is no page; give another name" in said
-        assert (output / name).read_bytes() == before
-    before = set(output.rglob("*"))
-    said = report(output, f"--output={output}/embeddings/new.html", code=2)
-    assert "embeddings/new.html lies among the files of the run" in said
-    place = f"{tmp_path}/no/page.html"
-    message = f"--output {place} cannot be written: there is no folder {tmp_path}/no"
-    assert message in report(output, f"--output={place}", code=2)
-    assert set(output.rglob("*")) == before
-    report(output, f"--output={output}/new.html")
-    for _ in range(2):
-        report(output, f"--output={tmp_path / 'shown.html'}")
-
-
-def test_outputs_that_are_none_or_not_complete_are_refused(tmp_path, finished, report):
+def test_outputs_that_are_none_or_not_complete_are_refused(tmp_path, output, command):
+    other = tmp_path / "other"
+    other.mkdir()
     message = "is not the output of a run: it holds no run.json"
-    assert message in report(tmp_path, code=2)
-    (tmp_path / "run.json").write_text('{"vectors": {}, "status": "done", "format": 2, "run": ""}')
-    message = f"{tmp_path}/run.json is damaged: it has no started"
-    assert message in report(tmp_path, code=2)
-    output = shutil.copytree(finished[0], tmp_path / "out")
+    assert message in command("report", other, code=2).err
+    (other / "run.json").write_text('{"vectors": {}, "status": "done", "format": 2, "run": ""}')
+    message = f"{other}/run.json is damaged: it has no started"
+    assert message in command("report", other, code=2).err
     say_status(output, "running")
     told = f"error: {output}: the run is not complete (status running); run its command again\n"
-    assert report(output, code=2) == told
+    assert command("report", output, code=2).err == told
 
 
-@pytest.mark.parametrize("output_format", ["parquet", "tfrecord"])
-def test_a_damaged_or_lost_file_is_named(corpus, run, report, output_format):
-    output = run(corpus, output_format=output_format)
+def test_a_damaged_or_lost_file_is_named(output, command):
     page = (output / "report.html").read_bytes()
     (file,) = sentence_files(output)
     file.write_bytes(file.read_bytes()[:-9])
-    assert f"{file.parent.name}/{file.name} is damaged" in report(output, code=2)
+    assert f"{file.parent.name}/{file.name} is damaged" in command("report", output, code=2).err
     file.unlink()
-    assert f"{output}/embeddings holds " in report(output, code=2)
+    assert f"{output}/embeddings holds " in command("report", output, code=2).err
     assert (output / "report.html").read_bytes() == page
 
 
 @pytest.mark.skipif(find_spec("openTSNE") is not None, reason="openTSNE is installed")
-def test_a_map_that_is_not_installed_is_refused(finished, capsys):
-    assert main(["report", str(finished[0]), "--projection", "tsne"]) == 2
+def test_a_map_that_is_not_installed_is_refused(finished, command):
     expected = "--projection tsne requires openTSNE, which is not installed here: "
-    assert f"{expected}pip install openTSNE\n" in capsys.readouterr().err
+    said = command("report", finished, projection="tsne", code=2).err
+    assert f"{expected}pip install openTSNE\n" in said
 
 
-def test_texts_of_an_input_that_is_gone_are_noted(corpus, run, report):
-    output = run(corpus)
-    corpus.unlink()
-    assert "note: no texts are shown" in report(output)
+def test_texts_of_an_input_that_is_gone_are_noted(tmp_path, run, command):
+    output = run(CORPUS)
+    (tmp_path / "in.txt").unlink()
+    assert "note: no texts are shown" in command("report", output).err
     assert content(output)["documents"]["texts"] is None
 
 
 @pytest.mark.slow
-def test_a_page_of_many_long_texts_keeps_to_its_size(tiny_bundle, tmp_path):
+def test_a_page_of_many_long_texts_keeps_to_its_size():
     """Texts that take six bytes a letter are cut until the page fits."""
-    from bert_embed.pipeline.report.page import MOST_BYTES, page
-
     rows = 20_000
-    content_ = {
-        "documents": {
-            "ids": [f"{n}" + "<" * 120 for n in range(rows)],
-            "places": None,
-            "texts": ["<" * 500] * rows,
-            "columns": [{"name": "a", "kind": "text", "values": ["<" * 60] * rows}],
-        },
-        "map": {
-            "cluster": [0] * rows,
-            "projections": [{"name": "PCA", "x": [1] * rows, "y": [2] * rows}],
-        },
+    documents = {
+        "ids": [f"{n}" + "<" * 120 for n in range(rows)],
+        "places": None,
+        "texts": ["<" * 500] * rows,
+        "columns": [{"name": "a", "kind": "text", "values": ["<" * 60] * rows}],
+    }
+    places = [{"name": "PCA", "x": [1] * rows, "y": [2] * rows}]
+    shown = {
+        "documents": documents,
+        "map": {"cluster": [0] * rows, "projections": places},
         "clusters": [{"size": rows, "central": [1, 2, 3]}],
         "neighbours": [{"row": 0, "near": [[1, 0.5]]}],
     }
-    made = page(content_)
+    made = page(shown)
     assert len(made) <= MOST_BYTES
-    shown = content_of(made.decode())
-    assert {len(shown["documents"][name]) for name in ("ids", "texts")} == {rows}
+    found = content_of(made.decode())["documents"]
+    assert len(found["ids"]) == len(found["texts"]) == rows
 
 
-@pytest.mark.slow
-def test_an_output_in_cloud_storage_has_its_page_there(
-    gcs, finished, tiny_bundle, tmp_path, report
-):
-    gcs.client.create_bucket("reports")
-    output = "gs://reports/out"
-    assert main(["embed", *flags_of(output, tiny_bundle, finished[1])]) == 0
-    report(output, f"--output={tmp_path}/page.html")
-    here = content(finished[0])
-    names = ("vectors", "documents", "map", "counts", "lengths")
-    for page in (gcs.root / "reports" / "out" / "report.html", tmp_path / "page.html"):
-        found = content_of(page.read_text("utf-8"))
-        assert {name: found[name] for name in names} == {name: here[name] for name in names}
-
-
-@pytest.mark.parametrize("count", [1, 2, 9])
-def test_a_few_documents_that_are_alike_raise_no_alarm(run, count):
+def test_a_first_try_looks_healthy(run):
+    """A few documents that are alike raise no alarm, nor do stacked layers."""
     texts = [f"the bank of the red river and {n} stars of money" for n in range(9)]
-    output = run({"in.txt": "\n".join([texts[0], *texts][:count])}, max_seq_length=8)
-    assert all(each["healthy"] for each in content(output)["vectors"]["findings"])
-
-
-def test_a_first_try_and_stacked_layers_look_healthy(run):
+    for count in (1, 2, 9):
+        lines = {"in.txt": "\n".join([texts[0], *texts][:count])}
+        output = run(lines, str(count), max_seq_length=8)
+        assert all(each["healthy"] for each in content(output)["vectors"]["findings"])
     flags = {"layers": "1,2", "layer_combine": "stack", "normalize": True}
-    output = run({"in.txt": "the bank\nof the red river\nstars\n"}, **flags)
+    output = run({"in.txt": "the bank\nof the red river\nstars\n"}, "stack", **flags)
     found = {each["name"]: each for each in content(output)["vectors"]["findings"]}
     assert found["Length (norm)"]["value"] == "all 1.414"
     assert found["Length (norm)"]["healthy"]
@@ -235,7 +191,7 @@ def test_a_first_try_and_stacked_layers_look_healthy(run):
 
 def test_a_book_as_one_document_adds_some_bins_to_the_lengths(run):
     texts = [{"text": "red"}, {"text": "bank " * 30_000}]
-    output = run({"in.jsonl": texts}, long_text="window", granularity="sentence")
+    output = run({"in.jsonl": texts}, long_text="window", layers=0)
     lengths = record(output)["lengths"]
     assert sum(lengths["counts"]) == 2
     assert len(lengths["counts"]) < 100
