@@ -4,12 +4,10 @@ import shlex
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
-
-import apache_beam as beam
 
 from bert_embed.base.environment import in_notebook
 from bert_embed.base.errors import InputError, StorageError, counted, required
@@ -54,8 +52,7 @@ from bert_embed.pipeline.runners.errors import (
 from bert_embed.pipeline.runners.launch import (
     bundle_for_workers,
     describe_idle_job,
-    precision_lines,
-    report_lines,
+    notes_of_this_machine,
     run_on_runner,
 )
 from bert_embed.pipeline.runners.portable import earlier_job_lines, server_notes
@@ -96,79 +93,16 @@ class Attempt:
     """What `embed` or `tokenize` does for an output."""
 
     def __init__(self, run: EmbedRun) -> None:
-        self.run, self.command, self.runner = run, run.options.command, run.job
-        self.output, self.fingerprint = run.output, run.fingerprint
-        self.model = run.work.bundle.fingerprint[:32]
-        self._counts = RunCounts(run.output, run.fingerprint, run.goal, time.time())
-
-    def plan(self) -> list[str]:
-        """What is to be done, in lines; JobGoesOn if a job of an earlier command does it."""
-        record = self.run.state.record
-        submitted = record.job if record is not None and record.status == "running" else None
-        return [*plan_of(self.run), *(earlier_job_lines(submitted) if submitted else ())]
-
-    def claimed(self) -> AbstractContextManager[RunRecord]:
-        """Claims the output, and locks it; gives its record, which may say that all is done."""
-        return state.claimed(self.run)
-
-    def build(self, record: RunRecord) -> Callable[[beam.Pipeline], None]:
-        """What adds the graph of the job to a pipeline; the graph completes the record."""
-        run = self.run
-        warn(*state.overlap_lines(run))
-        if why := run.work.key_sources[1]:  # which is not asked for if nothing is to do
-            outputs = counted(len(run.work.earlier), "earlier output")
-            warn(f"note: {why}, so the ids of {outputs} are read from each")
-        bundle = bundle_for_workers(run.work.bundle, run.options.model, self.runner)
-        return partial(build, run=run, record=record, place=bundle.path)
-
-    def progress(self, tell: TellProgress) -> AbstractContextManager[None]:
-        """Shows how far the job is."""
-        self._counts.began = time.time()
-        return progress_of_run(self._counts, tell)
-
-    def ended(self, record: RunRecord, started: bool, tell: Tell, progress: TellProgress) -> None:
-        """Writes the report."""
-        report = self.run.options.report
-        if report == "false" or self.run.kind != "vectors":
-            return
-        reported = Run(self.run.folder, record)
-        texts_of = partial(sample_texts, [reported]) if report == "texts" else None
-        began = time.monotonic()
-
-        def last(is_whole: bool) -> str:
-            verb = "took" if is_whole else "stopped after"
-            return f"the report {verb} {clock(time.monotonic() - began)}"
-
-        # Than the one that may be there.
-        is_other = record.options.get("report", DEFAULTS["report"]) != report
-        with shown_progress(self.output, lambda _: "writing the report", progress, last):
-            report_after_run(reported, started or is_other, tell, texts_of)
-        if (seconds := time.monotonic() - began) > _LONG_REPORT:
-            tell(f"the report took {seconds:.1f} s more")
-
-    def how_to_continue(self) -> list[str]:
-        """How an interrupted job is continued, in lines."""
-        how = (
-            "continue with"
-            if not self.runner.runs_here
-            else (f"{self.finished_text()}, the same command computes the rest")
-        )
-        return [f"{how}:", f"  {shlex.join(hide_in_flags(command_of(self.run.options)))}"]
-
-    def way_on(self, error: BaseException) -> str:
-        """What to do after a job failed; a file that is replaced makes it another run."""
-        files, message = self.run.source.files, root_message(error)
-        is_damaged = is_input_error(error) and PUT_BACK not in message
-        if not is_damaged or not message.startswith(tuple(file.info.path for file in files)):
-            return "once this is fixed, the same command continues"
-        new = "" if self.run.kind == EXAMPLES else ", with --skip_existing for this one"
-        return f"embed the corrected input into another --output{new}, or with --overwrite"
+        self.run, self.output = run, run.output
+        model = run.work.bundle.fingerprint[:32]
+        self.identity = run.options.command, run.output, run.fingerprint, model
+        self.counts = RunCounts(run.output, run.fingerprint, run.goal, time.time())
 
     def finished_text(self) -> str:
         """How much is finished; only what is new since the progress was read is read."""
         with suppress(OSError, InputError):
-            self._counts.look()
-            progress = self._counts.progress(None)
+            self.counts.look()
+            progress = self.counts.progress(None)
             finished, documents = progress.documents, progress.documents_estimated
             return (
                 f"{finished:,} of about {counted(documents, 'document')} "
@@ -176,29 +110,67 @@ class Attempt:
             )
         return "finished documents are kept"
 
-    def summary(self, record: RunRecord, started: bool) -> list[str]:
-        """What came out of a complete job, `started` by this command or found complete."""
-        since = f"{self.output} holds this run, complete since {record.ended}"
-        lines = [] if started else [f"nothing to do: {since}"]
-        folder, page = self.run.folder, None
-        if self.run.options.report != "false":
-            with suppress(OSError):  # the store may not say
-                page = folder.page if folder.has_page else None
-        lines += summary_lines(self.output, record, page)
-        lines += [] if self.run.source.expired else failure_lines(self.output, record)
-        if record.table and record.status == "done":
-            lines += [*load_lines(record, started), *statements(self.output, record)]
-        return lines
+    def complete(self) -> RunRecord | None:
+        """What run.json says of a complete job, whatever the runner says: it is written last."""
+        with suppress(OSError):
+            record = read_record(self.output)
+            if record is not None and record.run == self.run.fingerprint and record.is_done:
+                return record
+        return None
+
+    def change(self, change: Callable[[RunRecord], RunRecord]) -> None:
+        """Changes run.json where it says that this job still runs."""
+        running = self.run.fingerprint, "running"
+        change_record(
+            self.output,
+            lambda now: change(now) if now and (now.run, now.status) == running else None,
+        )
+
+
+def _write_report(
+    run: EmbedRun, record: RunRecord, anew: bool, tell: Tell, live: TellProgress
+) -> None:
+    report = run.options.report
+    if report == "false" or run.kind != "vectors":
+        return
+    reported = Run(run.folder, record)
+    texts_of = partial(sample_texts, [reported]) if report == "texts" else None
+    began = time.monotonic()
+
+    def last(is_whole: bool) -> str:
+        verb = "took" if is_whole else "stopped after"
+        return f"the report {verb} {clock(time.monotonic() - began)}"
+
+    # Than the one that may be there.
+    is_other = record.options.get("report", DEFAULTS["report"]) != report
+    with shown_progress(run.output, lambda _: "writing the report", live, last):
+        report_after_run(reported, anew or is_other, tell, texts_of)
+    if (seconds := time.monotonic() - began) > _LONG_REPORT:
+        tell(f"the report took {seconds:.1f} s more")
+
+
+def _summary(run: EmbedRun, record: RunRecord, started: bool) -> list[str]:
+    """What came out of a complete job, `started` by this command or found complete."""
+    since = f"{run.output} holds this run, complete since {record.ended}"
+    lines, page = [] if started else [f"nothing to do: {since}"], None
+    if run.options.report != "false":
+        with suppress(OSError):  # the store may not say
+            page = run.folder.page if run.folder.has_page else None
+    lines += summary_lines(run.output, record, page)
+    lines += [] if run.source.expired else failure_lines(run.output, record)
+    if record.table and record.status == "done":
+        lines += [*load_lines(record, started), *statements(run.output, record)]
+    return lines
 
 
 def plan_of(run: EmbedRun) -> list[str]:
     """The lines of a run's plan."""
+    of_tfrecord = run.options.report != "false" and run.options.output_format == "tfrecord"
     return [
         *plan_lines(run),
         *state.again_lines(run),
         *(worker_lines(run.job) if run.job.is_dataflow else ()),
-        *precision_lines(run.job),
-        *report_lines(run.options.report != "false", run.options.output_format),
+        *notes_of_this_machine(run.job, of_tfrecord),
     ]
 
 
@@ -208,20 +180,17 @@ class JobStopped(Exception):
 
 def _start(attempt: Attempt) -> ExitCode:
     """Does what a command is for unless it is done already, and says what came out."""
+    run = attempt.run
     try:
         record, started = run_to_end(attempt)
     except JobGoesOn as job:
-        return _report_running(attempt, job)
+        return _report_running(attempt.output, job)
     except JobStopped as stopped:
-        error = required(stopped.__cause__, "cause of the end")
-        report = _report_interruption if was_interrupted(error) else _report_failure
-        return report(attempt, error)
+        return _report_end(attempt, required(stopped.__cause__, "cause of the end"))
     if not started:
-        describe_idle_job(
-            attempt.runner, attempt.command, attempt.output, attempt.fingerprint, attempt.model
-        )
-    say(*attempt.summary(record, started))
-    if (problem := problem_of(record, attempt.run.options)) is None:
+        describe_idle_job(run.job, attempt.identity)
+    say(*_summary(run, record, started))
+    if (problem := problem_of(record, run.options)) is None:
         return ExitCode.DONE
     warn(f"error: {problem}")
     return ExitCode.TOO_MANY_REJECTED
@@ -235,28 +204,31 @@ def run_to_end(
     `tell` takes the lines of its plan and notes. JobGoesOn: a job on a cluster outlives this call;
     JobStopped: it failed, or was interrupted.
     """
-    plan = attempt.plan()
-    with attempt.claimed() as record:
+    run, found = attempt.run, attempt.run.state.record
+    submitted = found.job if found is not None and found.status == "running" else None
+    plan = [*plan_of(run), *(earlier_job_lines(submitted) if submitted else ())]
+    with state.claimed(run) as record:
         started = not record.is_done
         if started:
             tell(*plan)
             record = _run(attempt, record, tell, tell_progress)
-        attempt.ended(record, started, tell, tell_progress)
+        _write_report(run, record, started, tell, tell_progress)
     return record, started
 
 
 def _run(attempt: Attempt, record: RunRecord, tell: Tell, tell_progress: TellProgress) -> RunRecord:
     try:
-        with attempt.progress(tell_progress):
+        attempt.counts.began = time.time()
+        with progress_of_run(attempt.counts, tell_progress):
             run_job(attempt, record)
-        if (done := _complete(attempt)) is None:
+        if (done := attempt.complete()) is None:
             raise StorageError(
                 f"{join(attempt.output, RUN_FILE)} does not say that the job is complete: it was "
                 "changed or removed meanwhile"
             )
     except (Exception, KeyboardInterrupt) as error:  # whatever a runner raises: the job failed
         goes_on = isinstance(error, JobGoesOn)
-        done = _complete(attempt)
+        done = attempt.complete()
         if (was_interrupted(error) and not goes_on) or done is None:
             if goes_on:
                 raise
@@ -269,45 +241,28 @@ def _run(attempt: Attempt, record: RunRecord, tell: Tell, tell_progress: TellPro
 
 def run_job(attempt: Attempt, record: RunRecord) -> None:
     """Runs a job on its runner; JobGoesOn if it goes on, as with --no_wait_until_finish."""
-    job, words = attempt.runner, list(attempt.runner.beam_args)
-    if not job.runs_here:
-        words = completed_flags(
-            job, attempt.command, attempt.output, attempt.fingerprint, attempt.model
-        )
+    run, job = attempt.run, attempt.run.job
+    words = list(job.beam_args) if job.runs_here else completed_flags(job, attempt.identity)
+    warn(*state.overlap_lines(run))
+    if why := run.work.key_sources[1]:  # which is not asked for if nothing is to do
+        outputs = counted(len(run.work.earlier), "earlier output")
+        warn(f"note: {why}, so the ids of {outputs} are read from each")
+    bundle = bundle_for_workers(run.work.bundle, run.options.model, job)
+    graph = partial(build, run=run, record=record, place=bundle.path)
 
     def submitted(job: dict[str, str]) -> None:
         """So that the job can be found if this command ends first."""
-        _change(attempt, lambda running: running.submitted(hide_in(job)))
+        attempt.change(lambda running: running.submitted(hide_in(job)))
 
-    if not run_on_runner(job, words, attempt.build(record), submitted):
+    if not run_on_runner(job, words, graph, submitted):
         present = read_record(attempt.output)
         if present is not None and present.status == "running":
             raise JobGoesOn("requested", f"the job continues on {job.runner}")
 
 
-def _complete(attempt: Attempt) -> RunRecord | None:
-    """What run.json says of a complete job, whatever the runner says: it is written last."""
-    with suppress(OSError):
-        record = read_record(attempt.output)
-        if record is not None and record.run == attempt.fingerprint and record.is_done:
-            return record
-    return None
-
-
-def _change(attempt: Attempt, change: Callable[[RunRecord], RunRecord]) -> None:
-    """Changes run.json where it says that this job still runs."""
-
-    def changed(record: RunRecord | None) -> RunRecord | None:
-        if record is None or (record.run, record.status) != (attempt.fingerprint, "running"):
-            return None
-        return change(record)
-
-    change_record(attempt.output, changed)
-
-
-def _report_running(attempt: Attempt, job: JobGoesOn) -> ExitCode:
+def _report_running(output: str, job: JobGoesOn) -> ExitCode:
     """Says where to find a job that outlives this command."""
-    record = join(attempt.output, RUN_FILE)
+    record = join(output, RUN_FILE)
     if job.why in ("running", "unknown"):
         warn(f"error: {job}")
         if job.why == "unknown":
@@ -317,33 +272,36 @@ def _report_running(attempt: Attempt, job: JobGoesOn) -> ExitCode:
     return ExitCode.DONE if job.why == "requested" else ExitCode.INTERRUPTED
 
 
-def _report_interruption(attempt: Attempt, error: BaseException) -> ExitCode:
-    """Says how to continue. Ctrl-C ends a local job, but not one on a cluster."""
-    warn("", *note_end(attempt, error))
-    how, *rest = attempt.how_to_continue()
-    if not attempt.runner.runs_here:
-        how = f"a job on a cluster continues unless it is cancelled there; {how}"
-    warn(f"interrupted; {how}", *rest)
-    return ExitCode.INTERRUPTED
-
-
-def _report_failure(attempt: Attempt, error: BaseException) -> ExitCode:
-    """Says why a job failed, what may be the cause, and what to do."""
+def _report_end(attempt: Attempt, error: BaseException) -> ExitCode:
+    """Says why a job ended, and what to do. Ctrl-C ends a local job, but not one on a cluster."""
+    if was_interrupted(error):
+        warn("", *note_end(attempt, error))
+        how = "a job on a cluster continues unless it is cancelled there; continue with"
+        if attempt.run.job.runs_here:
+            how = f"{attempt.finished_text()}, the same command computes the rest"
+        command = shlex.join(hide_in_flags(command_of(attempt.run.options)))
+        warn(f"interrupted; {how}:", f"  {command}")
+        return ExitCode.INTERRUPTED
     warn(*traceback_lines(error))
-    message = failure_message(error)
-    warn(f"error: the job failed: {message}", *note_end(attempt, error))
-    warn(*ways_on(attempt, error))
+    warn(f"error: the job failed: {failure_message(error)}", *note_end(attempt, error))
+    warn(*way_on(attempt.run, error))
     return ExitCode.FAILED
 
 
-def ways_on(attempt: Attempt, error: BaseException) -> list[str]:
+def way_on(run: EmbedRun, error: BaseException) -> list[str]:
     """What to do after a job failed, in a line, or none where its message says it."""
-    message = failure_message(error)
+    message, plain = failure_message(error), root_message(error)
     if REPLACED in message or CHANGED in message:  # nothing can be continued
         return ["run again with --overwrite, or into another --output"]
-    return (
-        [] if "--overwrite" in message else [f"finished blocks are kept; {attempt.way_on(error)}"]
-    )
+    if "--overwrite" in message:
+        return []
+    how = "once this is fixed, the same command continues"
+    is_damaged = is_input_error(error) and PUT_BACK not in plain
+    # A file that is replaced makes it another run.
+    if is_damaged and plain.startswith(tuple(file.info.path for file in run.source.files)):
+        new = "" if run.kind == EXAMPLES else ", with --skip_existing for this one"
+        how = f"embed the corrected input into another --output{new}, or with --overwrite"
+    return [f"finished blocks are kept; {how}"]
 
 
 def failure_message(error: BaseException) -> str:
@@ -357,16 +315,14 @@ def note_end(attempt: Attempt, error: BaseException) -> list[str]:
     A job on a cluster goes on after Ctrl-C, and its record stays as it is.
     """
     interrupted = was_interrupted(error)
-    if interrupted and not attempt.runner.runs_here:
-        return []
-    why = None if interrupted else failure_message(error)
-    notes = []
-    try:
-        _change(attempt, lambda running: running.stopped(why))
-    except OSError as reason:
-        record, said = join(attempt.output, RUN_FILE), reason.strerror or reason
-        notes = [f"note: {record} still says running, it cannot be written: {said}"]
-    return notes
+    if not interrupted or attempt.run.job.runs_here:
+        why = None if interrupted else failure_message(error)
+        try:
+            attempt.change(lambda running: running.stopped(why))
+        except OSError as reason:
+            record, said = join(attempt.output, RUN_FILE), reason.strerror or reason
+            return [f"note: {record} still says running, it cannot be written: {said}"]
+    return []
 
 
 def repair(
@@ -374,30 +330,24 @@ def repair(
 ) -> ExitCode:
     """Removes what is damaged or no file of its run, and runs it again if it is the same still."""
     with folder.held(alone=True):  # no run is at work there
-        run = _with_room(folder, record, problems, _options_of_repair(folder, record, command))
-    return start(run.options)
-
-
-def _with_room(
-    folder: OutputFolder, record: RunRecord, problems: Sequence[Problem], options: Options
-) -> EmbedRun:
-    warn(
-        f"repairing {folder.path} with {options.runner}; as its run.json says, this reads "
-        f"{', '.join((*options.input, *options.skip_existing))} and the model {options.model}"
-    )
-    run = checked_run(options)
-    if run.fingerprint != record.run:
-        raise UsageError(
-            f"{folder.path} cannot be repaired: its input, model or program has changed since it "
-            "was written; embed into a new folder"
+        options = _options_of_repair(folder, record, command)
+        warn(
+            f"repairing {folder.path} with {options.runner}; as its run.json says, this reads "
+            f"{', '.join((*options.input, *options.skip_existing))} and the model {options.model}"
         )
-    parts = {problem.part for problem in problems if problem.part is not None}
-    names = folder.data_files()
-    damaged = {problem.name for problem in problems}
-    folder.remove_block_records(sorted(parts))
-    folder.remove_files(name for name in names if name in damaged or part_of(name) in parts)
-    state.mark_incomplete(folder.path, record)
-    return run
+        run = checked_run(options)
+        if run.fingerprint != record.run:
+            raise UsageError(
+                f"{folder.path} cannot be repaired: its input, model or program has changed since "
+                "it was written; embed into a new folder"
+            )
+        parts = {problem.part for problem in problems if problem.part is not None}
+        names = folder.data_files()
+        damaged = {problem.name for problem in problems}
+        folder.remove_block_records(sorted(parts))
+        folder.remove_files(name for name in names if name in damaged or part_of(name) in parts)
+        state.mark_incomplete(folder.path, record)
+    return start(run.options)
 
 
 def _options_of_repair(folder: OutputFolder, record: RunRecord, command: VerifyOptions) -> Options:
@@ -406,40 +356,35 @@ def _options_of_repair(folder: OutputFolder, record: RunRecord, command: VerifyO
     Somebody else may have written run.json. So it names what is read, and nothing more: no runner
     or program, no query, no table to load or to pay for, no folder to write to.
     """
+
+    def refused(why: str) -> UsageError:
+        return UsageError(
+            f"{folder.path} cannot be repaired without its command: run.json {why}; remove the "
+            "listed files and run the command again"
+        )
+
     stored = record.options
     # Not as given: a folder of runs may hold later ones now.
     earlier = tuple(run.output for run in EarlierLists().of(folder.path, record))
     read = {name: stored[name] for name in ("input", "model") if name in stored}
     if HIDDEN in str((read, {name: stored[name] for name in OF_RESULT if name in stored})):
-        raise _needs_its_command(folder, "holds no secrets")
+        raise refused("holds no secrets")
     tables = record.table, stored.get("query"), stored.get("output_table")
-    if any(table is not None for table in tables) or any(map(looks_like_table, earlier)):
-        raise _needs_its_command(folder, "names BigQuery, which only a command may")
-    options = Options.from_record(
-        stored,
-        **read,
-        output=folder.path,
-        skip_existing=earlier,
-        runner=command.runner,
-        beam_args=command.beam_args,
-    )
+    if tables != (None, None, None) or any(map(looks_like_table, earlier)):
+        raise refused("names BigQuery, which only a command may")
+    places = {"output": folder.path, "skip_existing": earlier}
+    job = {"runner": command.runner, "beam_args": command.beam_args}
+    options = Options.from_record(stored, **read, **places, **job)
     if options.reads_table:
-        raise _needs_its_command(folder, "names BigQuery, which only a command may")
+        raise refused("names BigQuery, which only a command may")
     options.require("input")
     return options
-
-
-def _needs_its_command(folder: OutputFolder, why: str) -> UsageError:
-    return UsageError(
-        f"{folder.path} cannot be repaired without its command: run.json {why}; remove the listed "
-        "files and run the command again"
-    )
 
 
 def forecast(run: EmbedRun) -> list[str]:
     """The lines of a dry run: the plan, and what would be found in the output and the cluster."""
     notes = server_notes(run.job) if run.job.is_portable else ()
-    loads = load_plan(run.work, run.target.load) if run.target.load else ()
+    loads = load_plan(run.work, run.load) if run.load else ()
     return [*plan_of(run), *loads, *state.forecast(run), *notes]
 
 
@@ -448,42 +393,36 @@ _WARNING = "warning: "  # how such lines of a summary begin
 
 def run_for_caller(options: Options, shown: bool) -> dict[str, Any]:
     """Does what `bert_embed.embed` documents; `shown` says whether people read along."""
+    tell: Tell = warn if shown else lambda *lines: None
     with named_as_in_python():
         run = checked_run(options)
-        lines = forecast(run) if options.dry_run else []
-    if options.dry_run:
-        _tell(shown, *lines)
-        return replace(state.first_record(run), status="planned").to_dict()
-    return _run_for_caller(run, shown)
-
-
-def _run_for_caller(run: EmbedRun, shown: bool) -> dict[str, Any]:
-    attempt, live = Attempt(run), shown and in_notebook()
-    tell = partial(_tell, shown)
+        if options.dry_run:
+            tell(*forecast(run))
+            return replace(state.first_record(run), status="planned").to_dict()
+    attempt = Attempt(run)
     try:
         with named_as_in_python():
-            record, started = run_to_end(attempt, tell, None if live else tell)
+            record, started = run_to_end(attempt, tell, None if shown and in_notebook() else tell)
     except JobGoesOn as goes_on:
         present = _written(run)
         if goes_on.why == "requested" and present is not None:
-            _tell(shown, *str(goes_on).split("\n"))
+            tell(*str(goes_on).split("\n"))
             return present
         raise RunFailed(str(goes_on), present) from None
     except JobStopped as stopped:
         error = required(stopped.__cause__, "cause of the end")
         note_end(attempt, error)
         if was_interrupted(error):
-            _tell(shown, f"interrupted: {attempt.finished_text()}, the same call computes the rest")
+            tell(f"interrupted: {attempt.finished_text()}, the same call computes the rest")
             raise KeyboardInterrupt from None
-        raise _failure(attempt, error) from None
-    lines = attempt.summary(record, started)
+        raise _failure(run, error) from None
+    lines = _summary(run, record, started)
     if shown:
         say(*lines)
     for line in [] if shown else lines:
         if line.startswith(_WARNING):
-            warnings.warn(without_dashes(line.removeprefix(_WARNING)), stacklevel=4)
-    problem = problem_of(record, run.options)
-    if problem is not None:
+            warnings.warn(without_dashes(line.removeprefix(_WARNING)), stacklevel=3)
+    if (problem := problem_of(record, run.options)) is not None:
         raise RunFailed(without_dashes(problem), record.to_dict())
     return record.to_dict()
 
@@ -494,17 +433,12 @@ def _written(run: EmbedRun) -> dict[str, Any] | None:
     return None if record is None else record.to_dict()
 
 
-def _tell(shown: bool, *lines: str) -> None:
-    if shown:
-        warn(*lines)
-
-
-def _failure(attempt: Attempt, error: BaseException) -> RunFailed:
+def _failure(run: EmbedRun, error: BaseException) -> RunFailed:
     """Not chained to the job's own error, whose traceback may hold secrets."""
     message = without_dashes(f"the job failed: {failure_message(error)}")
-    failed = RunFailed(message, _written(attempt.run))
+    failed = RunFailed(message, _written(run))
     if trace := traceback_lines(error):
         failed.add_note("\n".join(trace))
-    for line in ways_on(attempt, error):
+    for line in way_on(run, error):
         failed.add_note(without_dashes(line).replace("the same command", "the same call"))
     return failed

@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 from rich.console import Console
 from rich.live import Live
@@ -106,8 +107,7 @@ class RunCounts:
         self.in_work: PartsInWork = {}  # those that are known, which have no block record yet
         self._read: set[int] = set()
         self._sums: Counter[str] = Counter()
-        self._rejected = 0
-        self.blocks = self._covered = 0  # blocks of which the last part is finished
+        self.blocks = 0  # of which the last part is finished
         self._speed = Speed()
 
     def look(self, stopped: Callable[[], bool] = lambda: False) -> None:
@@ -127,25 +127,13 @@ class RunCounts:
 
     def _add(self, record: BlockRecord, written: float) -> None:
         self._read.add(record.block << _PART_BITS | record.part)
-        covered, seconds = sum(record.covered.values()), sum(record.seconds.values())
+        covered, rejected = sum(record.covered.values()), sum(record.rejected.values())
         self._sums.update({name: getattr(record, name) for name in SUMMED})
-        self._rejected += sum(record.rejected.values())
-        self._covered += covered
+        self._sums.update(covered=covered, rejected=rejected)
         self.blocks += record.last
         if written >= self.began:
             work = record.records if self.goal.covers is None else covered
-            self._speed.add(written, seconds, record.tokens, work)
-
-    def _in_work(self) -> float:
-        """What is computed of parts without a block record, in the goal's unit."""
-        for block, part in list(self.in_work):
-            if self._has(block, part):
-                self.in_work.pop((block, part), None)
-        parts = list(self.in_work.values())
-        return sum(
-            (part.records if self.goal.covers is None else part.covered) * part.share
-            for part in parts
-        )
+            self._speed.add(written, sum(record.seconds.values()), record.tokens, work)
 
     def phase(self) -> str:
         """What the run does while no part ends, as far as its output and this process show."""
@@ -155,26 +143,26 @@ class RunCounts:
 
     def progress(self, activity: str | None) -> Progress:
         """How far the run is; `activity` is what it does while no block ends, if that is known."""
-        goal, sums = self.goal, self._sums
-        whole = goal.records if goal.covers is None else goal.covers
-        done = sums["records"] if goal.covers is None else self._covered
-        in_work = self._in_work()
-        over = self.blocks >= goal.blocks
-        most = _ALMOST if goal.covers is None or in_work else 1.0
-        finished = done / max(whole, 1)
-        share = 1.0 if over else min(finished + in_work / max(whole, 1), most)
-        records = sums["records"]
-        if over or finished < _TELLING:
-            expected = records if over else max(goal.records, records)
-        else:
+        goal, sums, by_records = self.goal, self._sums, self.goal.covers is None
+        whole = max(goal.records if goal.covers is None else goal.covers, 1)
+        for place in filter(lambda place: self._has(*place), list(self.in_work)):
+            self.in_work.pop(place, None)
+        parts = list(self.in_work.values())
+        in_work = sum((one.records if by_records else one.covered) * one.share for one in parts)
+        over, records = self.blocks >= goal.blocks, sums["records"]
+        most = _ALMOST if by_records or in_work else 1.0
+        finished = (records if by_records else sums["covered"]) / whole
+        share = 1.0 if over else min(finished + in_work / whole, most)
+        expected = records if over else max(goal.records, records)
+        if not over and finished >= _TELLING:
             expected = round(records / min(finished, most))
         return Progress(
             phase=activity if over or not records else None,
             share=share,
-            estimated=goal.covers is None and not over,
+            estimated=by_records and not over,
             documents=sums["embedded"],
-            documents_estimated=expected - sums["skipped"] - self._rejected,
-            rejected=self._rejected,
+            documents_estimated=expected - sums["skipped"] - sums["rejected"],
+            rejected=sums["rejected"],
             tokens_per_second=self._speed.lately(),
             seconds_left=0.0 if over else self._speed.seconds_left(whole * (1 - share)),
             elapsed=max(time.time() - self.began, 0.0),
@@ -233,13 +221,19 @@ def shown_progress(
     on a terminal and in a notebook, else logs them. A notebook keeps the line that `last` returns,
     which takes whether the context ended without an error.
     """
-    stop = threading.Event()
-    is_whole = False
+    stop, is_whole = threading.Event(), False
 
-    def ended() -> str | None:
-        return None if last is None else last(is_whole)
+    def show() -> None:
+        looked = 0.0
+        with _display(output, tell, lambda: last and last(is_whole)) as (put, pause, longest):
+            while not stop.wait(max(pause, _LOOKING * looked)):
+                started = time.monotonic()
+                text = line(stop.is_set)
+                looked = time.monotonic() - started
+                put(text)
+                pause = min(1.5 * pause, longest)
 
-    thread = threading.Thread(target=_show, args=(output, line, tell, stop, ended), daemon=True)
+    thread = threading.Thread(target=show, daemon=True)
     thread.start()
     try:
         yield
@@ -247,23 +241,6 @@ def shown_progress(
     finally:
         stop.set()
         thread.join()
-
-
-def _show(
-    output: str,
-    line: Callable[[Callable[[], bool]], str],
-    tell: Callable[[str], None] | None,
-    stop: threading.Event,
-    ended: Callable[[], str | None],
-) -> None:
-    looked = 0.0
-    with _display(output, tell, ended) as (show, pause, longest):
-        while not stop.wait(max(pause, _LOOKING * looked)):
-            started = time.monotonic()
-            text = line(stop.is_set)
-            looked = time.monotonic() - started
-            show(text)
-            pause = min(1.5 * pause, longest)
 
 
 @contextmanager
@@ -289,9 +266,5 @@ def _display(
         yield (lambda line: _logger.warning("%s", line)), _LOG_SECONDS, _LOG_SECONDS
     else:
         with Live(Text(""), console=Console(stderr=True), transient=True) as live:
-            yield (lambda line: live.update(_one_line(line))), least, least
-
-
-def _one_line(line: str) -> Text:
-    """A line for a terminal, cut where it is too long."""
-    return Text(visible(line), no_wrap=True, overflow="ellipsis")
+            cut = partial(Text, no_wrap=True, overflow="ellipsis")  # where it is too long
+            yield (lambda line: live.update(cut(visible(line)))), least, least

@@ -78,8 +78,8 @@ def _check_kinds(folder: str, settings: dict[str, Any], by: str | None) -> None:
             f"--by {by} requires {by} vectors, but {folder} holds {' and '.join(held)} ones: embed "
             f"with --vectors {by} and a model that makes them, such as BAAI/bge-m3"
         )
-    made = [kind for kind in vectors_of(settings) if kind != "dense"]
-    if not held and made:
+    made = [] if held else [kind for kind in vectors_of(settings) if kind != "dense"]
+    if made:
         raise UsageError(
             f"{folder} holds {' and '.join(made)} vectors, which have no similarity: search an "
             "output of --vectors dense"
@@ -144,17 +144,13 @@ def tell_of_cut(output: SearchedOutput, queries: Sequence[str], prompt: str | No
     """Says how many queries are longer than the texts of an output may be: their ends are lost."""
     text, most = output.query_prompt(prompt), output.settings["max_seq_length"]
     # Few have as many bytes, special tokens aside; no other can have more tokens.
-    long = [
-        query
-        for query in queries
-        if len((text + query).encode("utf-8", "replace")) > most - _SPECIAL
-    ]
+    rows = [text + query for query in queries]
+    long = [row for row in rows if len(row.encode("utf-8", "replace")) > most - _SPECIAL]
     if not long:
         return
     tokenizer = load_tokenizer(output.bundle)
-    if cut := sum(len(tokenizer.encode(text + query)) > most for query in long):
-        total = counted(len(queries), "query", "queries")
-        were = "is" if cut == 1 else "are"
+    if cut := sum(len(tokenizer.encode(row)) > most for row in long):
+        total, were = counted(len(queries), "query", "queries"), "is" if cut == 1 else "are"
         warn(f"note: {cut:,} of {total} {were} cut at {most} tokens, as texts of {output.folder}")
 
 

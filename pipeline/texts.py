@@ -79,12 +79,12 @@ def sample_texts(
     if sample.texts is not None:
         return sample.texts
     none: list[Any] = [None] * len(sample)
-    starts, stops = sample.starts or none, sample.stops or none
-    rows = zip(sample.outputs, sample.files, sample.ids, starts, stops, strict=True)
-    hits = [(number, Hit(0.0, "", file, 0, *place)) for number, file, *place in rows]
+    places = sample.files, sample.ids, sample.starts or none, sample.stops or none
+    hits: list[list[Hit]] = [[] for _ in runs]
+    for output, file, *place in zip(sample.outputs, *places, strict=True):
+        hits[output].append(Hit(0.0, "", file, 0, *place))
     texts: list[str | None] = []
-    for number, run in enumerate(runs):
-        few = [hit for output, hit in hits if output == number]
+    for run, few in zip(runs, hits, strict=True):
         [found], problem = texts_of_input([few], run.record, run.place, _MOST_BYTES)
         if problem is not None and tell is not None:
             of_run = f" of {run.place}" if len(runs) > 1 else ""
@@ -103,11 +103,11 @@ def texts_of_input(
     blocks with more than `most` bytes together, only some are read, evenly spread, and none of many
     small objects of a store.
     """
-    source = record.input
+    source, keeps = record.input, "`--keep_text` of embed keeps texts"
     if not any(hits):
         return hits, None
     if record.query_rows is not None or any(map(looks_like_table, source.patterns)):
-        return hits, "the run read BigQuery; `--keep_text` of embed keeps texts"
+        return hits, f"the run read BigQuery; {keeps}"
     try:
         listing = list_input(source.patterns, source.format, absolute(folder))
         if any(file.format == "tfrecord" for file in listing.files):
@@ -127,7 +127,7 @@ def texts_of_input(
     texts: dict[_Key | None, str | None] = {}
     specs = [spec for spec in plan_blocks(files, cut.block_bytes) if spec.number in last]
     if specs and most is not None and not (specs := _some(specs, cut.block_bytes, most)):
-        return hits, "the run read too many small objects; `--keep_text` of embed keeps texts"
+        return hits, f"the run read too many small objects; {keeps}"
     for spec in specs:
         for block in document_blocks(spec, columns, cut.part_docs, cut.block_bytes, {}):
             for document, text in zip(block.ids.to_pylist(), block.texts, strict=True):
@@ -136,7 +136,12 @@ def texts_of_input(
                     texts[key] = text if texts.get(key, text) == text else None
             if block.part.number >= last[spec.number]:
                 break
-    shown = [[replace(hit, text=_of_hit(texts, hit)) for hit in few] for few in hits]
+
+    def with_text(hit: Hit) -> Hit:
+        text = texts.get(_key(hit))
+        return replace(hit, text=None if text is None else text[hit.start : hit.stop])
+
+    shown = [list(map(with_text, few)) for few in hits]
     if texts and not any(texts.values()):
         return shown, "several documents of a part have these ids"
     return shown, None
@@ -144,24 +149,16 @@ def texts_of_input(
 
 def _some(specs: list[BlockSpec], block_bytes: int, most: int) -> list[BlockSpec]:
     """Blocks of about so many bytes together, evenly spread; none if one takes `most` requests."""
-    sizes = [sum(piece.info.size for piece in spec.slices) for spec in specs]
-    read = sum(
-        size if spec.compression else min(size, block_bytes)
-        for spec, size in zip(specs, sizes, strict=True)
-    )
-    requests = [sum(is_remote(piece.info.path) for piece in spec.slices) for spec in specs]
+    read, requests = 0, list[int]()
+    for spec in specs:
+        size = sum(piece.info.size for piece in spec.slices)
+        read += size if spec.compression else min(size, block_bytes)
+        requests.append(sum(is_remote(piece.info.path) for piece in spec.slices))
     step = max(1, -(-max(read, sum(requests) * _REQUEST_BYTES) // most))
-    few = most // _REQUEST_BYTES
-    return [
-        spec for spec, count in zip(specs[::step], requests[::step], strict=True) if count <= few
-    ]
+    pairs = zip(specs[::step], requests[::step], strict=True)
+    return [spec for spec, count in pairs if count <= most // _REQUEST_BYTES]
 
 
 def _key(hit: Hit) -> _Key | None:
     name = parse_name(hit.file)
     return name and (name.block, name.part, str(hit.id))
-
-
-def _of_hit(texts: Mapping[_Key | None, str | None], hit: Hit) -> str | None:
-    text = texts.get(_key(hit))
-    return None if text is None else text[hit.start : hit.stop]

@@ -9,7 +9,7 @@ from typing import Any
 
 from bert_embed.pipeline.cli import exit_code
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options.command_line import ConfigFile, read_options
+from bert_embed.pipeline.options.command_line import read_options
 from bert_embed.pipeline.options.embed import FLAGS, Options
 from bert_embed.pipeline.options.flags import POSITIVE, looks_like_table
 from bert_embed.results.run_record import read_record
@@ -47,7 +47,7 @@ def _options_and_days(words: Sequence[str]) -> tuple[Options, int]:
             values[name] = [*values.get(name, ()), *_places(value)]
         else:  # the launcher's own switches have no value
             values[name] = value if equals else True
-    return read_options(Options, "embed", values, beam_args, ConfigFile.read(config)), days
+    return read_options(Options, "embed", values, beam_args, config), days
 
 
 def _places(text: str) -> list[str]:

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -38,18 +38,16 @@ _OTHER_NAMES = OTHER_NAMES | {"batch_size": "batch_tokens"}  # of which Python s
 class UnknownFlags(UsageError):
     """Flags do not exist; `flags` has each with the one that may be meant, or None."""
 
-    def __init__(self, flags: Sequence[tuple[str, str | None]], program: str) -> None:
-        hints = [
-            (name, f"did you mean {nearest}?" if nearest else f"see {program} --help")
-            for name, nearest in flags
-        ]
+    def __init__(self, flags: Mapping[str, str | None], program: str) -> None:
+        hints = {
+            name: f"did you mean {nearest}?" if nearest else f"see {program} --help"
+            for name, nearest in flags.items()
+        }
+        shown = ", ".join(f"{name} ({hint})" for name, hint in hints.items())
         if len(hints) == 1:
-            message = f"unknown flag {hints[0][0]}; {hints[0][1]}"
-        else:
-            shown = ", ".join(f"{name} ({hint})" for name, hint in hints)
-            message = f"unknown flags: {shown}"
-        super().__init__(message)
-        self.flags = tuple(flags)
+            [shown] = (f"{name}; {hint}" for name, hint in hints.items())
+        super().__init__(f"unknown flag{'s:' if len(hints) > 1 else ''} {shown}")
+        self.flags = flags
 
 
 def nearest_flag(word: str, flags: Sequence[str], only_typos: bool = False) -> str | None:
@@ -72,11 +70,7 @@ def check_beam_words(
     `flags` are those of the command, one of which may be meant. InputError names what is wrong.
     """
     if words:
-        places = [one.metavar or "" for one in flags.values() if one.is_positional]
-        alone = f"give {' and '.join(places)} once; {command} takes no other words"
-        if not places:
-            alone = "repeat --input for each file, or put a glob in quotes"
-        _check_words(words, _words_of(flags), job, f"{program()} {command}", alone)
+        _check_words(words, flags, job, command)
     if job.runner == DEFAULT_RUNNER:
         return
     from apache_beam.runners.runner import create_runner
@@ -92,49 +86,35 @@ def _words_of(flags: Mapping[str, Flag]) -> list[str]:
 
 
 def _check_words(
-    words: Sequence[str], flags: Sequence[str], job: RunnerOptions, program: str, alone: str
+    words: Sequence[str], flags: Mapping[str, Flag], job: RunnerOptions, command: str
 ) -> None:
-    typos = [(name, nearest_flag(name, flags, only_typos=True)) for name in _names(words)]
-    if mistyped := [(name, nearest) for name, nearest in typos if nearest and name != nearest]:
-        raise UnknownFlags(mistyped, program)  # so nobody waits for the import of Beam
+    ours, called = _words_of(flags), f"{program()} {command}"
+    typos = {name: nearest_flag(name, ours, only_typos=True) for name in _names(words)}
+    if mistyped := {name: near for name, near in typos.items() if near and near != name}:
+        raise UnknownFlags(mistyped, called)  # so nobody waits for the import of Beam
     beam_parser = _beam_parser()
     _, unknown = beam_parser.parse_known_args(list(words))
-    if not unknown:
-        return
-    of_beam = list(beam_parser._option_string_actions)
-    if job.is_portable:
-        _check_foreign(unknown, of_beam, job, program, alone)
-        return
-    if not unknown[0].startswith("-"):
-        raise UsageError(f"{unknown[0]} stands alone: {alone}")
-    meant = [(name, _meant(name, flags, of_beam)) for name in _names(unknown)]
-    raise UnknownFlags(meant, program)
-
-
-def _meant(name: str, flags: Sequence[str], of_beam: Sequence[str]) -> str | None:
-    if name.removeprefix("--") in FLAGS:
-        return None  # no typo: `embed` has it, and this command does not
-    typo = nearest_flag(name, [*flags, *of_beam], only_typos=True)
-    return typo or nearest_flag(name, flags)
-
-
-def _check_foreign(
-    unknown: Sequence[str], of_beam: Sequence[str], job: RunnerOptions, program: str, alone: str
-) -> None:
-    """Refuses what no job server can mean; its own flags, which only it knows, are passed on."""
-    names, of_embed = _names(unknown), [f"--{name}" for name in FLAGS]
-    mistyped: list[tuple[str, str | None]] = []
-    for name in names:
-        if nearest := difflib.get_close_matches(name, of_beam, 1, _TYPO_OF_BEAM):
-            mistyped.append((name, nearest[0]))
-        elif nearest_flag(name, of_embed, only_typos=True):  # this command does not have it
-            mistyped.append((name, None))
-    if mistyped:
-        raise UnknownFlags(mistyped, program)
+    of_beam, wrong = list(beam_parser._option_string_actions), dict[str, str | None]()
+    for name in _names(unknown):
+        of_embed = nearest_flag(name, [f"--{one}" for one in FLAGS], only_typos=True)
+        if not job.is_portable:
+            near = nearest_flag(name, [*ours, *of_beam], only_typos=True)
+            # No typo of what `embed` has, and this command does not.
+            wrong[name] = None if of_embed == name else near or nearest_flag(name, ours)
+        # A job server's own flags, which only it knows, are passed on.
+        elif similar := difflib.get_close_matches(name, of_beam, 1, _TYPO_OF_BEAM):
+            wrong[name] = similar[0]
+        elif of_embed:
+            wrong[name] = None
+    if wrong:
+        raise UnknownFlags(wrong, called)
     for word, before in zip(unknown, ("", *unknown), strict=False):
         if not word.startswith("-") and not (before.startswith("--") and "=" not in before):
+            places = [one.metavar or "" for one in flags.values() if one.is_positional]
+            alone = f"give {' and '.join(places)} once; {command} takes no other words"
+            alone = alone if places else "repeat --input for each file, or put a glob in quotes"
             raise UsageError(f"{word} stands alone: {alone}")
-    for name in names:
+    for name in _names(unknown):
         _logger.warning(
             "%s is no flag of this program and none that Beam knows here; the job server of %s "
             "gets it as it is",
@@ -165,51 +145,30 @@ def beam_words(name: str, value: Any) -> list[str]:
         raise SettingError(name, "is for the command line")
     if name != switch and switch in FLAGS:
         raise SettingError(name, f"is no option: set {switch} to false", switch)
-    if value is None:
-        return []
-    if value is False and _is_beam_switch(name):
-        return []  # Beam's switches have no --no_ form: without the flag they are off
-    if isinstance(value, bool):
-        return [f"--{name}" if value else f"--no_{name}"]
-    items = items_of(value)
-    words = [one_text(name, item) for item in ([value] if items is None else items)]
-    return [f"--{name}={','.join(words)}"]
+    if value is False:
+        flags = _beam_parser()._option_string_actions
+        flag = flags.get(f"--{name}")
+        if flag is not None and flag.nargs == 0 and f"--no_{name}" not in flags:
+            return []  # Beam's switches have no --no_ form: without the flag they are off
+    elif value is not None and value is not True:
+        items = items_of(value)
+        value = [one_text(name, item) for item in ([value] if items is None else items)]
+    return as_words(name, value)
 
 
-def _is_beam_switch(name: str) -> bool:
-    flags = _beam_parser()._option_string_actions
-    flag = flags.get(f"--{name}")
-    return flag is not None and flag.nargs == 0 and f"--no_{name}" not in flags
-
-
-@dataclass(frozen=True)
-class ConfigFile:
-    """A YAML file of flags, as it was when it was read: it may be a pipe, which is read once."""
-
-    path: str
-    settings: Mapping[str, Any]
-
-    @classmethod
-    def read(cls, path: Any) -> "ConfigFile | None":
-        """Reads the file; None without a path, SettingError if it holds no flags."""
-        if path is None:
-            return None
-        text = place("config", path)
-        return cls(text, {str(key): value for key, value in _settings(text).items()})
-
-    def values(self, flags: Collection[str]) -> tuple[dict[str, Any], list[str]]:
-        """The values of our flags, and those of others as words."""
-        ours: dict[str, Any] = {}
-        words: list[str] = []
-        for name, value in self.settings.items():
-            if name in flags:
-                ours |= {} if value is None else {name: value}
-                continue
-            try:
-                words += beam_words(name, value)
-            except SettingError as error:
-                raise SettingError("config", f"{self.path}: {error}") from error
-        return ours, words
+def _of_file(path: str, flags: Collection[str]) -> tuple[dict[str, Any], list[str]]:
+    """The values of our flags in a YAML file, and those of others as words."""
+    ours: dict[str, Any] = {}
+    words: list[str] = []
+    for name, value in _settings(path).items():
+        if name in flags:
+            ours |= {} if value is None else {name: value}
+            continue
+        try:
+            words += beam_words(str(name), value)
+        except SettingError as error:
+            raise SettingError("config", f"{path}: {error}") from error
+    return ours, words
 
 
 Chosen = TypeVar("Chosen", bound=CommandOptions)
@@ -220,33 +179,34 @@ def read_options(
     command: str,
     values: Mapping[str, Any],
     words: Sequence[str] = (),
-    config: ConfigFile | None = None,
+    config: Any = None,
 ) -> Chosen:
     """The options of a command line, a call or a template, above those of a YAML file.
 
-    `values` are of our options, `words` of Beam. InputError if a needed option is missing, or any
-    is unknown or wrong.
+    `values` are of our options, `words` of Beam, `config` is the file. InputError if a needed
+    option is missing, or any is unknown or wrong.
     """
     flags = taken(kind, command)
     names = [name for name, one in flags.items() if not one.is_positional]
-    below, file_words = ({}, []) if config is None else config.values(names)
+    path = None if config is None else place("config", config)
+    below, file_words = ({}, []) if path is None else _of_file(path, names)
     given = below | dict(values)
     if "beam_args" in kind.__dataclass_fields__:
         given["beam_args"] = (*file_words, *words)
         job = RunnerOptions(one_text("runner", given.get("runner", DEFAULT_RUNNER)))
         check = partial(check_beam_words, flags=flags, job=job, command=command)
-        with _naming_file(config, lambda _: bool(file_words) or "runner" not in values):
+        with _naming_file(path, lambda _: bool(file_words) or "runner" not in values):
             check(file_words)
         check(words)
-    elif config is not None and file_words:
+    elif file_words:
         name = file_words[0].removeprefix("--").partition("=")[0]
         near = nearest_flag(f"--{name}", _words_of(flags))
         hint = f"; did you mean {near.removeprefix('--')}?" if near else ""
-        raise SettingError("config", f"{config.path}: {command} has no flag {name}{hint}")
+        raise SettingError("config", f"{path}: {command} has no flag {name}{hint}")
     for name in names:
         if flags[name].default is MISSING and name not in given:
             raise UsageError(f"the following arguments are required: --{name}")
-    with _naming_file(config, lambda setting: setting in below.keys() - values.keys()):
+    with _naming_file(path, lambda setting: setting in below.keys() - values.keys()):
         options = kind(**given)
     options.require(*kind.needed)
     return options
@@ -258,38 +218,34 @@ def taken(kind: type[CommandOptions], command: str) -> dict[str, Flag]:
 
 
 @contextmanager
-def _naming_file(config: ConfigFile | None, is_of_file: Callable[[str], bool]) -> Iterator[None]:
+def _naming_file(path: str | None, is_of_file: Callable[[str], bool]) -> Iterator[None]:
     """Names the YAML file in an error of a setting that is of the file."""
     try:
         yield
     except InputError as error:
-        setting = error.setting if isinstance(error, SettingError) else ""
-        if config is not None and is_of_file(setting):
-            raise SettingError("config", f"{config.path}: {error}") from error
+        if path is not None and is_of_file(getattr(error, "setting", "")):
+            raise SettingError("config", f"{path}: {error}") from error
         raise
 
 
-def _settings(path: str) -> dict[str, Any]:
+def _settings(path: str) -> dict[Any, Any]:
     """The flags in a YAML file; SettingError if it is not such a file."""
     import yaml
 
     try:
-        data = read_bytes(path)
-        if data is None:
+        if (data := read_bytes(path)) is None:
             raise FileNotFoundError(f"{path} is not there")
         text = data.decode()
+        root = yaml.compose(text, yaml.SafeLoader)
+        names = [key.value for key, _ in root.value] if isinstance(root, yaml.MappingNode) else []
+        settings = yaml.safe_load(text) or {}
     except StorageError:
         raise
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError("config", f"{path} cannot be read: {error_text(error)}") from error
-    try:
-        root = yaml.compose(text, yaml.SafeLoader)
-        names = [key.value for key, _ in root.value] if isinstance(root, yaml.MappingNode) else []
-        settings = yaml.safe_load(text) or {}
     except (yaml.YAMLError, ValueError) as error:  # such as 2026-02-30
-        raise SettingError(
-            "config", f"{path} is not YAML: {' '.join(str(error).split())}"
-        ) from error
+        problem = " ".join(str(error).split())
+        raise SettingError("config", f"{path} is not YAML: {problem}") from error
     if not isinstance(settings, dict) or "config" in settings:
         raise SettingError("config", f"{path} must hold flags, one `name: value` a line")
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -324,7 +280,7 @@ class Parser(argparse.ArgumentParser):
         word = message.removeprefix(_UNRECOGNIZED).split(" ")[0].partition("=")[0]
         if message.startswith(_UNRECOGNIZED) and word.startswith("-"):
             nearest = nearest_flag(word, list(self._option_string_actions))
-            raise UnknownFlags([(word, nearest)], self.prog)
+            raise UnknownFlags({word: nearest}, self.prog)
         raise UsageError(message)
 
 
@@ -332,11 +288,9 @@ class _Once(argparse.Action):
     """Stores a list and refuses a second one, which would replace the first silently."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
-        if hasattr(namespace, self.dest):
-            raise UsageError(
-                f"{option_string} is given twice; join the values with a comma: "
-                f"{getattr(namespace, self.dest)},{values}"
-            )
+        if (first := getattr(namespace, self.dest, None)) is not None:
+            cure = f"join the values with a comma: {first},{values}"
+            raise UsageError(f"{option_string} is given twice; {cure}")
         setattr(namespace, self.dest, values)
 
 
@@ -353,35 +307,32 @@ class _Switch(argparse.Action):
         setattr(namespace, self.dest, value)
 
 
-def add_flag(
-    group: Any, name: str, flag: Flag, shown: bool = True, bare_switches: bool = False
-) -> None:
+def add_flag(group: Any, name: str, flag: Flag, shown: bool, bare_switches: bool) -> None:
     """Adds a flag to an argparse parser or group.
 
     What is not given stays out of the parser's result; the options check the values. `shown` says
     whether `--help` lists it; with `bare_switches` a word behind a switch stands alone.
     """
-    described: dict[str, Any] = {
-        # argparse would take a % for one of its own names.
-        "help": flag.help.replace("%", "%%") if shown else argparse.SUPPRESS
-    }
-    described["metavar"] = f"{{{','.join(flag.choices)}}}" if flag.choices else flag.metavar
+    # argparse would take a % for one of its own names.
+    described: dict[str, Any] = {"help": flag.help.replace("%", "%%")}
+    if not shown:
+        described["help"] = argparse.SUPPRESS
+    metavar = f"{{{','.join(flag.choices)}}}" if flag.choices else flag.metavar
     if flag.is_positional:
-        group.add_argument(name, nargs="*" if flag.is_repeated else None, **described)
+        number = "*" if flag.is_repeated else None
+        group.add_argument(name, nargs=number, metavar=metavar, **described)
         return
     described["default"] = argparse.SUPPRESS
     if flag.is_switch and bare_switches:
-        described.pop("metavar")
         group.add_argument(f"--{name}", action="store_true", **described)
-        return
-    if flag.is_switch:
+    elif flag.is_switch:
         names = [f"--{name}", *([] if flag.default is False else [f"--no_{name}"])]
-        described["metavar"] = "BOOL"
-        group.add_argument(*names, dest=name, action=_Switch, nargs="?", **described)
-        return
-    # Of other values the last counts, so that scripts can add to a command.
-    action = "append" if flag.is_repeated else _Once if flag.has_several else "store"
-    group.add_argument(f"--{name}", action=action, **described)
+        described |= {"dest": name, "metavar": "BOOL", "nargs": "?"}
+        group.add_argument(*names, action=_Switch, **described)
+    else:
+        # Of other values the last counts, so that scripts can add to a command.
+        action = "append" if flag.is_repeated else _Once if flag.has_several else "store"
+        group.add_argument(f"--{name}", action=action, metavar=metavar, **described)
 
 
 _CONFIG = "YAML file with any of these flags; the command line wins"
@@ -390,31 +341,24 @@ _CONFIG = "YAML file with any of these flags; the command line wins"
 def parser_of(kind: type[CommandOptions], command: str, everything: bool = True) -> Parser:
     """The parser of a command; its help lists every flag, or of `embed` the `EVERYDAY` ones."""
     flags = taken(kind, command)
+    called, of_embed = f"{program()} {command}", issubclass(kind, Options)
     places = [one.metavar or "" for one in flags.values() if one.is_positional]
     needed = [name for name, one in flags.items() if one.default is MISSING][len(places) :]
-    of_embed = issubclass(kind, Options)
     required = [f"--{name} {flags[name].metavar or name.upper()}" for name in needed]
     required += [f"--{name} {flags[name].metavar}" for name in kind.needed]
-    usage = " ".join([program(), command, *places, *required, "[flags]"])
     about = _DESCRIPTIONS.get(command, kind.__doc__)
     if "beam_args" in kind.__dataclass_fields__:
         about = f"{about} Also takes every option of Apache Beam."
-    epilog = formatter = None
+    more: dict[str, Any] = {}
     if of_embed:
         output = " --output vectors" if "output" in kind.needed else ""
-        epilog = f"example: {program()} {command} {_EXAMPLE}{output}"
-        formatter = argparse.RawDescriptionHelpFormatter
-    if not everything and of_embed:
-        rest = len(flags.keys() & FLAGS.keys() - EVERYDAY)
-        epilog = f"{epilog}\n{program()} {command} --help all lists {rest} more flags."
-    parser = Parser(
-        prog=f"{program()} {command}",
-        usage=usage,
-        description=about,
-        epilog=epilog,
-        formatter_class=formatter or argparse.HelpFormatter,
-        allow_abbrev=False,
-    )
+        epilog = f"example: {called} {_EXAMPLE}{output}"
+        if not everything:
+            rest = len(flags.keys() & FLAGS.keys() - EVERYDAY)
+            epilog += f"\n{called} --help all lists {rest} more flags."
+        more = {"epilog": epilog, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    usage = " ".join([called, *places, *required, "[flags]"])
+    parser = Parser(prog=called, usage=usage, description=about, allow_abbrev=False, **more)
     parser.add_argument("--config", metavar="FILE", help=_CONFIG)
     titles = {name: title for title, names in grouped().items() for name in names}
     groups: dict[str, Any] = {titles["dry_run"]: parser}
@@ -434,7 +378,7 @@ def read_command(kind: type[Chosen], command: str, arguments: Sequence[str]) -> 
     if words and "beam_args" not in kind.__dataclass_fields__:
         parser.error(f"{_UNRECOGNIZED}{' '.join(words)}")
     values = vars(namespace)
-    return read_options(kind, command, values, words, ConfigFile.read(values.pop("config", None)))
+    return read_options(kind, command, values, words, values.pop("config", None))
 
 
 def parse_embed(arguments: Sequence[str]) -> Options:
@@ -463,16 +407,14 @@ def plain_words(arguments: Sequence[str]) -> list[str]:
 
 
 def as_words(name: str, value: Any) -> list[str]:
-    """The flags that give an option its value; none for None."""
+    """The words that give a flag its value; none for None."""
     if value is None:
         return []
     if isinstance(value, bool):
         return [f"--{name}" if value else f"--no_{name}"]
-    if isinstance(value, list | tuple):
-        if FLAGS[name].is_repeated:
-            return [f"--{name}={one}" for one in value]
-        value = ",".join(map(str, value))
-    return [f"--{name}={value}"]
+    texts = list(map(str, value)) if isinstance(value, list | tuple) else [str(value)]
+    is_repeated = name in FLAGS and FLAGS[name].is_repeated
+    return [f"--{name}={text}" for text in (texts if is_repeated else [",".join(texts)])]
 
 
 def command_of(options: Options) -> list[str]:

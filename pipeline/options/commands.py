@@ -8,9 +8,9 @@ from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.flags import (
     DIRS,
-    POSITIVE,
     CommandOptions,
     Whole,
+    count,
     flag,
     flags_of,
     names,
@@ -39,7 +39,7 @@ class SearchOptions(CommandOptions):
         kind=places,
     )
     queries: str | None = flag("with one query a line, instead of QUERY", "FILE")
-    k: int = flag("number of hits", "N", 10, kind=POSITIVE)
+    k: int = count("number of hits", default=10)
     by: str | None = flag(
         "vectors to compare (default: what the output holds, dense first)",
         choices=COMPARED,
@@ -80,9 +80,7 @@ class CompareOptions(CommandOptions):
         "(default: documents that both have)",
         "FILE",
     )
-    sample: int | None = flag(
-        f"documents to draw as queries (default: {_SAMPLE})", "N", kind=POSITIVE
-    )
+    sample: int | None = count(f"documents to draw as queries (default: {_SAMPLE})")
     by: str | None = flag(
         "vectors to compare on both sides (default: of each what it holds, dense first)",
         choices=COMPARED,
@@ -227,10 +225,8 @@ class ExportOptions(CommandOptions):
         "number type (parquet; default: as stored; only float32 is converted)",
         choices=OUTPUT_DTYPES,
     )
-    dim: int | None = flag(
-        "how many of the first numbers of dense vectors to keep, as of embed (parquet)",
-        "N",
-        kind=POSITIVE,
+    dim: int | None = count(
+        "how many of the first numbers of dense vectors to keep, as of embed (parquet)"
     )
     index: str = flag(
         "kind of faiss index; auto is flat up to 100,000 rows",

@@ -20,12 +20,12 @@ from bert_embed.pipeline.options.flags import (
     DAY,
     LAYERS,
     NOT_NEGATIVE,
-    POSITIVE,
     SHARE,
     Choice,
     CommandOptions,
     Flag,
     Sized,
+    count,
     flag,
     flags_of,
     joined_names,
@@ -35,6 +35,7 @@ from bert_embed.pipeline.options.flags import (
     place,
     places,
     separator,
+    several,
     switch,
 )
 from bert_embed.pipeline.runners.options import (
@@ -89,13 +90,12 @@ OF_RESULT = (
     *("long_text", "overlap", "chunk", "chunk_context"),
     *("prompt", "dim", "normalize", "precision"),
 )
-_OF_TEXTS = (
-    *("granularity", "vectors", "top_k", "long_text", "overlap"),
-    "chunk_context",
-)
+_OF_TEXTS = "granularity", "vectors", "top_k", "long_text", "overlap", "chunk_context", "keep_text"
 _OF_VECTORS = ("layers", "layer_combine", "pooling", "normalize", "dim")
 _TO_BIGQUERY = ("output_format", ("bigquery",))
-embed_flag, embed_switch = partial(flag, without="tokenize"), partial(switch, without="tokenize")
+embed_flag, embed_switch, embed_count = (
+    partial(kind, without="tokenize") for kind in (flag, switch, count)
+)
 
 
 @dataclass(frozen=True)
@@ -107,11 +107,8 @@ class Options(CommandOptions):
     each other.
     """
 
-    input: tuple[str, ...] = flag(
-        "file, folder or glob, or BigQuery table project:dataset.table; can be repeated",
-        "GLOB",
-        (),
-        kind=places,
+    input: tuple[str, ...] = several(
+        "file, folder or glob, or BigQuery table project:dataset.table; can be repeated", "GLOB"
     )
     query: str | None = flag("embed the rows that this BigQuery query selects", "SQL")
     today: str | None = flag(
@@ -157,7 +154,7 @@ class Options(CommandOptions):
     csv_header: tuple[str, ...] | None = flag(
         "names of the columns of CSV files that have no header", "NAME,NAME", kind=names
     )
-    limit: int | None = flag("read only the first N records", "N", kind=POSITIVE)
+    limit: int | None = count("read only the first N records")
     output: str = flag(
         "folder of the run; with --output_format bigquery it need not be given",
         "DIR",
@@ -178,11 +175,9 @@ class Options(CommandOptions):
         (),
         kind=BLOCKS,
     )
-    block_bytes: int | None = flag("bytes of text in a block", "N", kind=POSITIVE)
+    block_bytes: int | None = count("bytes of text in a block")
     output_format: str = embed_flag(
-        "format of the files",
-        default="parquet",
-        choices=VECTOR_FORMATS,
+        "format of the files", default="parquet", choices=VECTOR_FORMATS
     )
     output_table: str | None = embed_flag(
         "project:dataset.table, optionally with a partition $YYYYMMDD",
@@ -197,12 +192,11 @@ class Options(CommandOptions):
     output_dtype: str = embed_flag(
         "number type of the stored vectors", default="float32", choices=OUTPUT_DTYPES
     )
-    skip_existing: tuple[str, ...] = embed_flag(
+    skip_existing: tuple[str, ...] = several(
         "earlier output, whose documents are not embedded again unless their text changed: a "
         "folder, a glob of folders, or a BigQuery table; can be repeated",
         "DIR_OR_TABLE",
-        (),
-        kind=places,
+        without="tokenize",
     )
     max_deleted: str = embed_flag(
         "if the input lacks more of the earlier outputs' documents, mark none as deleted",
@@ -237,9 +231,7 @@ class Options(CommandOptions):
         "NAME,NAME",
         kind=names,
     )
-    top_k: int | None = embed_flag(
-        "most weights of a sparse vector, the largest (default: all)", "N", kind=POSITIVE
-    )
+    top_k: int | None = embed_count("most weights of a sparse vector, the largest (default: all)")
     layers: tuple[int, ...] | None = embed_flag(
         "0 is the embedding layer, -1 the last layer", "N,N", kind=LAYERS
     )
@@ -250,9 +242,7 @@ class Options(CommandOptions):
         "NAME",
         kind=joined_names,
     )
-    max_seq_length: int | None = flag(
-        "longest text in tokens, [CLS] and [SEP] included", "N", kind=POSITIVE
-    )
+    max_seq_length: int | None = count("longest text in tokens, [CLS] and [SEP] included")
     long_text: str = flag(
         "what to do with longer texts; window: one vector, the mean over windows; windows: a "
         "vector for each window",
@@ -283,7 +273,7 @@ class Options(CommandOptions):
         "for documents)",
         "TEXT",
     )
-    dim: int | None = embed_flag("keep the first N numbers", "N", kind=POSITIVE)
+    dim: int | None = embed_count("keep the first N numbers")
     normalize: bool | None = embed_switch(
         "whether to scale vectors to unit length, after all else", None
     )
@@ -299,13 +289,11 @@ class Options(CommandOptions):
         "installed)",
         "NAME",
     )
-    batch_tokens: int | None = embed_flag(
+    batch_tokens: int | None = embed_count(
         "tokens in a batch (default: chosen for the device, 512 on CPU; of a chip 16384, of a GPU "
-        "where texts have at most 512 tokens 32768)",
-        "N",
-        kind=POSITIVE,
+        "where texts have at most 512 tokens 32768)"
     )
-    threads: int | None = embed_flag("default: all processors", "N", kind=POSITIVE)
+    threads: int | None = embed_count("default: all processors")
     runner: str = flag("Beam's runner", "NAME", DEFAULT_RUNNER)
     accelerator: str | None = embed_flag(
         "accelerator of every worker, with the number of chips; also chooses --device, "
@@ -321,13 +309,9 @@ class Options(CommandOptions):
         super().__post_init__()
         words = tuple(one_text("beam_args", word) for word in self.beam_args)
         object.__setattr__(self, "beam_args", words)
-        for check in _CHECKS:
-            check(self)
-
-    def converted(self, name: str, value: Any, described: Flag) -> Any:
-        """A value as the kind of its flag makes it."""
-        value = super().converted(name, value, described)
-        return None if name == "extra_columns" and value == () else value
+        object.__setattr__(self, "extra_columns", self.extra_columns or None)
+        for problem in _contradictions(self):
+            raise SettingError(*problem)
 
     @property
     def command(self) -> str:
@@ -337,15 +321,7 @@ class Options(CommandOptions):
     @property
     def job(self) -> RunnerOptions:
         """Where these options say that the job runs."""
-        return RunnerOptions(
-            runner=self.runner,
-            beam_args=self.beam_args,
-            device=self.device,
-            engine=self.engine,
-            precision=self.precision,
-            threads=self.threads,
-            accelerator=self.accelerator,
-        )
+        return RunnerOptions(**{one.name: getattr(self, one.name) for one in fields(RunnerOptions)})
 
     @property
     def loads_table(self) -> bool:
@@ -374,20 +350,21 @@ class Options(CommandOptions):
         if vectors is None:
             asked = {kind for name, kind in KIND_OF.items() if getattr(self, name) is not None}
             vectors = ("dense", *sorted(asked))
-        of_texts = {name: getattr(self, name) for name in _OF_TEXTS}
-        of_texts = {name: value for name, value in of_texts.items() if value is not None}
+        values = self._given_of(*_OF_TEXTS)
         if self.chunk is not None:
-            of_texts["chunk"], _, most = self.chunk.partition(":")
-            of_texts["chunk_tokens"] = int(most) if most else None
-        normalize = self.normalize is True
-        fixed = {"prompt": prompt, "normalize_tokens": normalize, "keep_text": self.keep_text}
-        return TextSpec(max_seq_length, **{"vectors": vectors, **of_texts, **fixed})
+            values["chunk"], _, most = self.chunk.partition(":")
+            values["chunk_tokens"] = int(most) if most else None
+        values |= {"prompt": prompt, "normalize_tokens": self.normalize is True}
+        return TextSpec(max_seq_length, **{"vectors": vectors, **values})
+
+    def _given_of(self, *names: str) -> dict[str, Any]:
+        values = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in values.items() if value is not None}
 
     @property
     def vector_changes(self) -> dict[str, Any]:
         """The fields of VectorSpec that were given, as a model's own settings are changed."""
-        values = {name: getattr(self, name) for name in _OF_VECTORS}
-        return {name: value for name, value in values.items() if value is not None}
+        return self._given_of(*_OF_VECTORS)
 
     def require(self, *names: str) -> None:
         """Checks that a command has the input, or the output, that it needs."""
@@ -463,63 +440,75 @@ def recorded_place(name: str, value: Any) -> Any:
     return value if looks_like_table(value) else absolute(value)
 
 
-def _check_required(options: Options) -> None:
-    for name in FLAGS:
-        if (required := FLAGS[name].requires) is None:
-            continue
-        other, values = required
-        if getattr(options, other) not in values:
-            for flag_name in _given(options, name):
-                raise SettingError(flag_name, f"requires {other} {' or '.join(values)}", other)
+def _contradictions(options: Options) -> Iterator[tuple[str, ...]]:
+    """What single values do not show: the setting, what is wrong, other settings that it names."""
+    for name in _given(options, *FLAGS):
+        other, values = FLAGS[name.removeprefix("no_")].requires or (None, ())
+        if other is not None and getattr(options, other) not in values:
+            yield name, f"requires {other} {' or '.join(values)}", other
+    yield from _of_vectors(options)
+    yield from _of_places(options)
+    yield from _of_files(options)
+    yield from _of_texts(options)
 
 
-def _check_texts(options: Options) -> None:
-    options.text_spec(options.max_seq_length or 1, "")  # whose rules these are
+def _of_texts(options: Options) -> Iterator[tuple[str, ...]]:
+    options.text_spec(options.max_seq_length or 1, "")  # which checks most of them
     if options.long_text == "windows" and options.command == "tokenize":
         said = "windows is for embed, which also reads examples in windows so: take window here"
-        raise SettingError("long_text", said)
+        yield "long_text", said
     if options.text_b_column is None:
         return
     if "window" in options.long_text:
-        said = f"{options.long_text} is for single texts and conflicts with pairs"
-        raise SettingError("long_text", said)
+        yield "long_text", f"{options.long_text} is for single texts and conflicts with pairs"
     if "word" in options.granularity:
-        raise SettingError("granularity", "word is for single texts, not for pairs")
+        yield "granularity", "word is for single texts, not for pairs"
     if options.chunk is not None:
-        raise SettingError("chunk", "is for single texts and conflicts with pairs")
+        yield "chunk", "is for single texts and conflicts with pairs"
 
 
-def _check_vectors(options: Options) -> None:
+def _of_vectors(options: Options) -> Iterator[tuple[str, ...]]:
     changes = options.vector_changes
     if named_recipe(changes) is not None:
         del changes["pooling"]
-    spec_with(VectorSpec(), **changes)  # whose rules these are
-    if options.pooling == "pooler":
-        for name in _given(options, "layers", "layer_combine"):
-            raise SettingError(
-                "pooling", f"pooler reads the last layer and conflicts with {name}", name
-            )
+    spec_with(VectorSpec(), **changes)  # which checks most of them
+    for name in _given(options, "layers", "layer_combine") if options.pooling == "pooler" else ():
+        yield "pooling", f"pooler reads the last layer and conflicts with {name}", name
+    if options.vectors is not None:
+        yield from _of_kinds(options, options.vectors)
+    if "sentence" not in options.granularity:
+        said = "is for vectors of sentences, granularity requests none"
+        if options.pooling not in (None, *RECIPES):
+            yield "pooling", said, "granularity"
+        if options.long_text == "windows" and options.vectors in (None, ("dense",)):
+            yield "long_text", f"windows {said}", "granularity"
+    token_lines = "token" in options.granularity and FORMATS[options.output_format].decimals
+    if token_lines and options.output_dtype in ("int8", "ubinary"):
+        said = (
+            f"{options.output_dtype} conflicts with JSON lines of tokens, whose values are "
+            "decimals; use output_format parquet"
+        )
+        yield "output_dtype", said, "output_format"
 
 
 def check_kinds(options: Options, vectors: tuple[str, ...]) -> None:
     """Checks the options that are for some kinds of vectors; SettingError."""
-    if "dense" not in vectors:
-        for name in _given(options, *_OF_VECTORS, "granularity"):
-            raise SettingError(name, f"is for vectors dense, not {','.join(vectors)}", "vectors")
+    for problem in _of_kinds(options, vectors):
+        raise SettingError(*problem)
+
+
+def _of_kinds(options: Options, vectors: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     typed = [name for name, kind in ROW_KINDS.items() if kind.has_dtype]
-    if not {*typed} & {*vectors}:
-        for name in _given(options, "output_dtype"):
-            raise SettingError(
-                name, f"is for vectors {' and '.join(typed)}, not {','.join(vectors)}", "vectors"
-            )
+    asked = ",".join(vectors)
+    for name in () if "dense" in vectors else _given(options, *_OF_VECTORS, "granularity"):
+        yield name, f"is for vectors dense, not {asked}", "vectors"
+    for name in () if {*typed} & {*vectors} else _given(options, "output_dtype"):
+        yield name, f"is for vectors {' and '.join(typed)}, not {asked}", "vectors"
+    written = FORMATS[options.output_format]
     for kind in vectors:  # of which some may be unknown, as TextSpec says then
-        if kind in ROW_KINDS and not FORMATS[options.output_format].fits(ROW_KINDS[kind]):
-            raise SettingError(
-                "output_format",
-                f"{options.output_format} is for one vector a text; {kind} requires "
-                f"{_fitting(ROW_KINDS[kind])}",
-                "vectors",
-            )
+        if kind in ROW_KINDS and not written.fits(ROW_KINDS[kind]):
+            wanted = f"is for one vector a text; {kind} requires {_fitting(ROW_KINDS[kind])}"
+            yield "output_format", f"{written.name} {wanted}", "vectors"
 
 
 def _fitting(kind: Kind) -> str:
@@ -528,88 +517,34 @@ def _fitting(kind: Kind) -> str:
     return " or ".join(one.name for one in formats if one.fits(kind) and not one.loads)
 
 
-def _check_granularity(options: Options) -> None:
-    if options.vectors is not None:
-        check_kinds(options, options.vectors)
-    heads = options.vectors is not None and options.vectors != ("dense",)
-    if "sentence" not in options.granularity:
-        said = "is for vectors of sentences, granularity requests none"
-        if options.pooling not in (None, *RECIPES):
-            raise SettingError("pooling", said, "granularity")
-        if options.long_text == "windows" and not heads:
-            raise SettingError("long_text", f"windows {said}", "granularity")
-    token_lines = "token" in options.granularity and FORMATS[options.output_format].decimals
-    if token_lines and options.output_dtype in ("int8", "ubinary"):
-        raise SettingError(
-            "output_dtype",
-            f"{options.output_dtype} conflicts with JSON lines of tokens, whose values are "
-            "decimals; use output_format parquet",
-            "output_format",
-        )
-
-
-def _check_input(options: Options) -> None:
-    if not options.reads_table:
-        return
+def _of_places(options: Options) -> Iterator[tuple[str, ...]]:
     if options.query is not None and options.input:
-        raise SettingError("query", "conflicts with input, give only one", "input")
-    if options.query is None and len(options.input) > 1:
-        raise SettingError(
-            "input", "takes one BigQuery table and nothing beside it; a query can join several"
+        yield "query", "conflicts with input, give only one", "input"
+    if options.query is None and options.reads_table and len(options.input) > 1:
+        said = "takes one BigQuery table and nothing beside it; a query can join several"
+        yield "input", said
+    if options.output.startswith(SCHEME):
+        said = f"{options.output} is no folder: give output_format bigquery and the table with"
+        yield "output", f"{said} output_table", "output_format", "output_table"
+    if options.loads_table and options.output_table is None:
+        said = (
+            "bigquery requires output_table project:dataset.table; the files that are loaded stay "
+            "in output, if it is given"
         )
+        yield "output_format", said, "output_table", "output"
+    if options.loads_table and options.output_dtype != "float32":
+        said = "conflicts with output_format bigquery, whose numbers are FLOAT64; leave it out"
+        yield "output_dtype", f"{options.output_dtype} {said}", "output_format"
 
 
-def _check_files(options: Options) -> None:
+def _of_files(options: Options) -> Iterator[tuple[str, ...]]:
     written = FORMATS[options.output_format]
     for kind in options.granularity if written.holds == VECTORS else ():
         if kind in KINDS and not written.fits(KINDS[kind]):  # others are refused where kinds are
-            raise SettingError(
-                "output_format",
-                f"{written.name} is for vectors of texts; {kind}s require {_fitting(KINDS[kind])}",
-            )
+            wanted = f"is for vectors of texts; {kind}s require {_fitting(KINDS[kind])}"
+            yield "output_format", f"{written.name} {wanted}"
     if options.extra_columns is not None and not written.has_extra:
-        raise SettingError(
-            "extra_columns", "are for Parquet and JSON lines, not for TFRecord files"
-        )
-
-
-def _check_output_table(options: Options) -> None:
-    if options.output.startswith(SCHEME):
-        raise SettingError(
-            "output",
-            f"{options.output} is no folder: give output_format bigquery and the table with "
-            "output_table",
-            "output_format",
-            "output_table",
-        )
-    if not options.loads_table:
-        return
-    if options.output_table is None:
-        raise SettingError(
-            "output_format",
-            "bigquery requires output_table project:dataset.table; the files that are loaded stay "
-            "in output, if it is given",
-            "output_table",
-            "output",
-        )
-    if options.output_dtype != "float32":
-        raise SettingError(
-            "output_dtype",
-            f"{options.output_dtype} conflicts with output_format bigquery, whose numbers are "
-            "FLOAT64; leave it out",
-            "output_format",
-        )
-
-
-_CHECKS = (
-    _check_required,
-    _check_vectors,
-    _check_granularity,
-    _check_input,
-    _check_output_table,
-    _check_files,
-    _check_texts,
-)
+        yield "extra_columns", "are for Parquet and JSON lines, not for TFRecord files"
 
 
 def _given(options: Options, *names: str) -> Iterator[str]:

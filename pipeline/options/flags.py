@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import MISSING, dataclass, field, fields
+from functools import partial
 from numbers import Number
 from typing import Any, ClassVar
 
@@ -27,33 +28,33 @@ _MOST_DIGITS = 30  # more is not worth reading: Python refuses thousands of them
 
 def one_text(name: str, value: Any) -> str:
     """The text that a value stands for: itself, a path, a number, or a day that YAML reads."""
-    if isinstance(value, bool):
-        raise SettingError(name, f"must have a value, got {value}")
-    if isinstance(value, os.PathLike):
-        value = os.fspath(value)
+    _refuse_bool(name, value)
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(value, str | Number | datetime.date):
         raise SettingError(name, f"must be a text or a number, got a {type(value).__name__}")
-    text = str(value)
-    if text.encode("utf-8", "replace").decode() != text:
+    if (text := str(value)).encode("utf-8", "replace").decode() != text:
         raise SettingError(name, f"{text!r} is not UTF-8")
     return text
+
+
+def _refuse_bool(name: str, value: Any) -> None:
+    if isinstance(value, bool):
+        raise SettingError(name, f"must have a value, got {value}")
 
 
 def items_of(value: Any) -> list[Any] | None:
     """The items of a list, or of another ordered collection; None if a value is none."""
     if isinstance(value, str | bytes | os.PathLike | Mapping | Set):
         return None
-    if not isinstance(value, Iterable) or getattr(value, "ndim", 1) != 1:
-        return None
-    return list(value)
+    is_list = isinstance(value, Iterable) and getattr(value, "ndim", 1) == 1
+    return list(value) if is_list else None
 
 
 def joined_names(name: str, value: Any) -> str:
     """A text that may be several names with commas; a list of names becomes one."""
     items = items_of(value)
-    if items is None:
-        return one_text(name, value)
-    return joined_fields(one_text(name, item) for item in items)
+    text = partial(one_text, name)
+    return text(value) if items is None else joined_fields(map(text, items))
 
 
 def place(name: str, value: Any) -> str:
@@ -96,8 +97,7 @@ class Whole:
         return "0*[1-9][0-9]*" if self.least else "[0-9]+"
 
     def __call__(self, name: str, value: Any) -> int:
-        if isinstance(value, bool):
-            raise SettingError(name, f"must have a value, got {value}")
+        _refuse_bool(name, value)
         try:
             number = _number(value) if isinstance(value, str) else operator.index(value)
         except (TypeError, ValueError):
@@ -130,8 +130,7 @@ class Wholes:
         return f"{self.one}(,{self.one})*"
 
     def __call__(self, name: str, value: Any) -> tuple[int, ...]:
-        if isinstance(value, bool):
-            raise SettingError(name, f"must have a value, got {value}")
+        _refuse_bool(name, value)
         items = value.split(",") if isinstance(value, str) else items_of(value)
         try:
             numbers = tuple(map(self._one, [value] if items is None else items))
@@ -167,7 +166,7 @@ def names(name: str, value: Any) -> tuple[str, ...]:
     """Names; as a text with commas."""
     items = items_of(value)
     if items is None:
-        return tuple(part.strip() for part in one_text(name, value).split(","))
+        items = [part.strip() for part in one_text(name, value).split(",")]
     return tuple(one_text(name, item) for item in items)
 
 
@@ -177,10 +176,8 @@ _SUFFIXES = (".txt", *FORMATS, *COMPRESSIONS)
 
 def looks_like_table(text: str) -> bool:
     """Whether an input names a table of BigQuery: by its form, unless a file has that name."""
-    if text.startswith(SCHEME):
-        return True
     if "/" in text or os.path.exists(text) or NAME.fullmatch(text) is None:
-        return False
+        return text.startswith(SCHEME)
     return ":" in text or ("-" in text.split(".")[0] and not text.endswith(_SUFFIXES))
 
 
@@ -320,6 +317,10 @@ def flag(
     return field(default=default, metadata={"flag": Flag(text, default, metavar, **settings)})
 
 
+count = partial(flag, metavar="N", kind=POSITIVE)  # a field whose flag is a number of at least 1
+several = partial(flag, default=(), kind=places)
+
+
 def switch(text: str, default: bool | None = False, **settings: Any) -> Any:
     """A field whose flag is a switch."""
     return flag(text, default=default, kind=true_or_false, **settings)
@@ -354,17 +355,13 @@ class CommandOptions:
         for name, described in flags.items():
             value = getattr(self, name)
             if value is not None or described.default is not None:
-                value = self.converted(name, value, described)
+                value = described.kind(name, value)
                 object.__setattr__(self, name, value)
             if described.is_positional and described.is_repeated and not value:
                 raise UsageError(
                     f"{' or '.join(['DIR', *after])} is missing: give the output of a "
                     f"{', then '.join(['run', *after])}"
                 )
-
-    def converted(self, name: str, value: Any, described: Flag) -> Any:
-        """A value as the kind of its flag makes it."""
-        return described.kind(name, value)
 
     def require(self, *names: str) -> None:
         """Checks that a command has what it needs."""

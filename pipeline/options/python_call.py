@@ -17,7 +17,6 @@ from bert_embed.base.errors import (
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import NoAnswer, UsageError
 from bert_embed.pipeline.options.command_line import (
-    ConfigFile,
     UnknownFlags,
     beam_words,
     read_options,
@@ -111,9 +110,13 @@ def options_of_call(values: Mapping[str, Any]) -> Options:
     if "input" in ours:
         ours["input"] = _files(ours["input"])
     try:
-        return read_options(Options, "embed", ours, words, ConfigFile.read(values.get("config")))
-    except UnknownFlags as error:
-        raise UsageError(_unknown(error)) from None
+        return read_options(Options, "embed", ours, words, values.get("config"))
+    except UnknownFlags as error:  # as Python spells them
+        hints = (
+            f"unknown flag {name}; did you mean {near}?" if near else f"unknown flag {name}"
+            for name, near in error.flags.items()
+        )
+        raise UsageError(", ".join(hints).replace("--", "")) from None
 
 
 def _beam_args(value: Any) -> list[str]:
@@ -152,15 +155,6 @@ def outputs_given(name: str, value: Any) -> tuple[str, ...]:
     if not items:
         raise SettingError(name, "must name an output, got none")
     return tuple(map(os.fspath, items))
-
-
-def _unknown(error: UnknownFlags) -> str:
-    """Names unknown options as Python spells them."""
-    hints = [
-        (flag.lstrip("-"), f"; did you mean {nearest.lstrip('-')}?" if nearest else "")
-        for flag, nearest in error.flags
-    ]
-    return ", ".join(f"unknown flag {name}{hint}" for name, hint in hints)
 
 
 @contextmanager

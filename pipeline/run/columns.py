@@ -93,9 +93,7 @@ def named_columns(options: Options, existing: Collection[str] = ()) -> Columns:
         text=text,
         id=None if options.id_column in (NO_ID_COLUMN, RELATIVE_PLACES) else options.id_column,
         text_b=options.text_b_column,
-        csv_quoting=options.csv_quoting,
-        csv_separator=options.csv_separator,
-        csv_header=options.csv_header,
+        **{name: getattr(options, name) for name in _OF_CSV},
         context=context_columns(options.chunk_context or ()),
         loads=options.loads_table,
     )
@@ -105,14 +103,13 @@ def recorded_columns(record: RunRecord, files: Sequence[InputFile]) -> Columns:
     """The columns of a run, as `input_columns` found them; the extra ones apart."""
     source, options = record.input, DEFAULTS | record.options
     is_relative = options["id_column"] == RELATIVE_PLACES
+    of_csv = {name: options[name] for name in _OF_CSV}
     return Columns(
         text=source.text_column,
         id=source.id_column,
         base=folder_above(source.patterns, files) if is_relative else "",
         text_b=source.text_b_column,
-        csv_quoting=options["csv_quoting"],
-        csv_separator=options["csv_separator"],
-        csv_header=options["csv_header"] and tuple(options["csv_header"]),
+        **of_csv | {"csv_header": of_csv["csv_header"] and tuple(of_csv["csv_header"])},
         context=context_columns(options["chunk_context"] or ()),
     )
 
@@ -126,16 +123,14 @@ def _whole_names(words: Sequence[str], existing: Collection[str]) -> Iterator[st
     whole = {_COMMA.sub(",", name.strip()): name for name in existing if "," in name}
     at = 0
     while at < len(words):
-        for stop in range(len(words) if whole else at, at, -1):
-            joined = _COMMA.sub(",", ",".join(words[at:stop]))
+        found, stop = words[at], at + 1
+        for end in range(len(words) if whole else at, at, -1):
+            joined = _COMMA.sub(",", ",".join(words[at:end]))
             name, colon, kind = joined.rpartition(":")
             if joined in whole or name in whole:
-                found = whole.get(joined) or f"{whole[name]}{colon}{kind}"
-                yield found
+                found, stop = whole.get(joined) or f"{whole[name]}{colon}{kind}", end
                 break
-        else:
-            stop = at + 1
-            yield words[at]
+        yield found
         at = stop
 
 
@@ -152,8 +147,9 @@ def _looked_at(files: list[InputFile], columns: Columns) -> list[_Fields]:
     """The fields of CSV and Parquet files, and of JSON files spread evenly over all of them."""
     json_files = [file for file in files if file.format == "jsonl" and file.stop]
     spread = np.linspace(0, len(json_files) - 1, min(len(json_files), _MOST_LOOKED), dtype=int)
-    spread_files = [json_files[number] for number in spread]
-    most = min(_FIRST_RECORDS, _MOST_RECORDS // max(len(spread_files), 1))
+    opened = [file for file in files if file.format == "csv"]
+    opened += [json_files[number] for number in spread]
+    most = min(_FIRST_RECORDS, _MOST_RECORDS // max(len(spread), 1))
 
     def read(file: InputFile) -> _Fields | None:
         if file.format == "csv":
@@ -162,16 +158,9 @@ def _looked_at(files: list[InputFile], columns: Columns) -> list[_Fields]:
         records = tuple(islice(first_records(first_lines(file)), most))
         return _Fields(file, tuple(dict.fromkeys(chain.from_iterable(records))), records)
 
-    schemas = [
-        _Fields(file, tuple(file.footer.schema.names)) for file in files if file.footer is not None
-    ]
-    opened = [file for file in files if file.format == "csv"] + spread_files
+    footers = [(file, file.footer) for file in files if file.footer is not None]
+    schemas = [_Fields(file, tuple(footer.schema.names)) for file, footer in footers]
     return schemas + [fields for fields in in_parallel(read, opened) if fields is not None]
-
-
-def _existing_names(looked: Sequence[_Fields]) -> set[str]:
-    names = set(chain.from_iterable(fields.names for fields in looked))
-    return names | {name.strip() for name in names}
 
 
 def input_columns(options: Options, files: list[InputFile]) -> tuple[Columns, str | None]:
@@ -194,7 +183,8 @@ def input_columns(options: Options, files: list[InputFile]) -> tuple[Columns, st
     words = options.extra_columns or ()
     looked, existing = _looked_at(files, columns), set[str]()
     if "," in columns.text or len(words) > 1 or ":" in "".join(words):
-        existing = _existing_names(looked)
+        names = set(chain.from_iterable(fields.names for fields in looked))
+        existing = names | {name.strip() for name in names}
         columns = replace(named_columns(options, existing), base=columns.base)
     words = tuple(_whole_names(words, existing))
     extra = extra_schema(words, files, options.keep_text, existing)
@@ -203,23 +193,7 @@ def input_columns(options: Options, files: list[InputFile]) -> tuple[Columns, st
         extra = pa.schema([field.with_type(loaded_type(field.type)) for field in extra])
     columns = replace(columns, extra=extra)
     for fields in looked:
-        is_one = len(fields.records) == 1
-        if name := lists_of_texts(fields.records or _first_lists(fields, columns), columns.texts):
-            cure = f"jq -c '.{name}[] as $one | .{name} = $one' FILE > NEW.jsonl"
-            cure = f"df.explode('{name}') in pandas" if fields.file.footer else cure
-            raise UsageError(
-                f"--input {fields.file.info.path}: {name} holds lists of texts, not of words; "
-                f"write a record of each, {cure}, or join them"
-            )
-        if not is_one and set(columns.texts) & set(fields.names):
-            continue  # their lists belong to the records
-        programs = [unwrapping(record, columns.texts) for record in fields.records]
-        if programs and all(programs):
-            wrap = "one JSON object that wraps" if is_one else "JSON objects that wrap"
-            raise UsageError(
-                f"--input {fields.file.info.path} holds {wrap} records; "
-                f"write one a line: jq -c '{programs[0]}' FILE > NEW.jsonl"
-            )
+        _refuse_wrapped(fields, columns)
     like_id = None
     if options.id_column is None:
         columns = replace(columns, id=_default_id(looked, columns))
@@ -231,6 +205,25 @@ def input_columns(options: Options, files: list[InputFile]) -> tuple[Columns, st
         elif fields.file.format == "csv":
             check_names(fields.file.info.path, fields.names, columns)
     return replace(columns, id_type=_id_type(columns, files)), like_id
+
+
+def _refuse_wrapped(fields: _Fields, columns: Columns) -> None:
+    """Refuses a file whose records hold lists of texts, or of records."""
+    place, is_one = fields.file.info.path, len(fields.records) == 1
+    if name := lists_of_texts(fields.records or _first_lists(fields, columns), columns.texts):
+        cure = f"jq -c '.{name}[] as $one | .{name} = $one' FILE > NEW.jsonl"
+        cure = f"df.explode('{name}') in pandas" if fields.file.footer else cure
+        raise UsageError(
+            f"--input {place}: {name} holds lists of texts, not of words; write a record of each, "
+            f"{cure}, or join them"
+        )
+    if not is_one and set(columns.texts) & set(fields.names):
+        return  # their lists belong to the records
+    programs = [unwrapping(record, columns.texts) for record in fields.records]
+    if programs and all(programs):
+        wrap = "one JSON object that wraps" if is_one else "JSON objects that wrap"
+        cure = f"write one a line: jq -c '{programs[0]}' FILE > NEW.jsonl"
+        raise UsageError(f"--input {place} holds {wrap} records; {cure}")
 
 
 def _first_lists(fields: _Fields, columns: Columns) -> list[dict[str, Any]]:
@@ -256,38 +249,33 @@ def _default_id(looked: Sequence[_Fields], columns: Columns) -> str | None:
 
     Records without a text are no documents, such as a first line that describes the others.
     """
-    with_id: _Fields | None = None
-    without: _Fields | None = None
+    first: dict[bool | None, str] = {}  # of the files that have it, and of those that have not
     for fields in looked:
-        has_id = _has_id(fields, columns)
-        if has_id:
-            with_id = with_id or fields
-        elif has_id is not None:
-            without = without or fields
-    if with_id is None and (late := _with_late_id(looked, columns)) is not None:
+        first.setdefault(_has_id(fields, columns), fields.file.info.path)
+    if True not in first:
+        if (late := _with_late_id(looked, columns)) is not None:
+            raise UsageError(
+                f"--input {late}: its first records have no {_ID}, but later ones do; {_NAME_IDS}"
+            )
+        return None
+    if False in first:
         raise UsageError(
-            f"--input {late.file.info.path}: its first records have no {_ID}, but later ones do; "
-            f"{_NAME_IDS}"
+            f"--input {first[False]} has no {_ID}, but {first[True]} has one; embed them in two "
+            f"runs, or {_NAME_IDS}"
         )
-    if with_id is None or without is None:
-        return None if with_id is None else _ID
-    raise UsageError(
-        f"--input {without.file.info.path} has no {_ID}, but {with_id.file.info.path} has one; "
-        f"embed them in two runs, or {_NAME_IDS}"
-    )
+    return _ID
 
 
-def _with_late_id(looked: Sequence[_Fields], columns: Columns) -> _Fields | None:
+def _with_late_id(looked: Sequence[_Fields], columns: Columns) -> str | None:
     """The JSON file of this machine in whose first bytes a document has an id; None if none has."""
     left = _MOST_SEARCHED_FOR_IDS
-    for fields in looked:
-        if fields.file.format != "jsonl" or is_remote(fields.file.info.path):
+    for file in (fields.file for fields in looked if fields.file.format == "jsonl"):
+        if is_remote(file.info.path):
             continue
-        for lines in block_lines(replace(fields.file.as_block(), read_through=True), 1 << 20):
+        for lines in block_lines(replace(file.as_block(), read_through=True), 1 << 20):
             records = first_records(lines) if b'"id"' in lines.data else ()
-            documents = (record for record in records if _has_text(record, columns))
-            if any(record.get(_ID) is not None for record in documents):
-                return fields
+            if any(_has_text(one, columns) and one.get(_ID) is not None for one in records):
+                return file.info.path
             if (left := left - lines.size) <= 0:
                 return None
     return None
@@ -340,10 +328,10 @@ def _refuse_columns(options: Options, columns: Columns) -> None:
     for flag in ("text_column", "id_column", "text_b_column", "extra_columns"):
         if getattr(options, flag) not in (None, "", RELATIVE_PLACES):
             raise UsageError(f"--{flag} is for {_RECORDS}, but the input is plain text")
-    if columns.context:
+    for column in columns.context:
         raise UsageError(
-            f"--chunk_context {columns.context[0]} is a column of {_RECORDS}, but the input is "
-            f"plain text; {HEADINGS} are those of Markdown"
+            f"--chunk_context {column} is a column of {_RECORDS}, but the input is plain text; "
+            f"{HEADINGS} are those of Markdown"
         )
 
 
@@ -361,21 +349,16 @@ def _check_json(
                 "be one object (of strings, jq -c '.. | strings | {text: .}' FILE > NEW.jsonl)"
             )
         return
-    first = next(fields for fields in json_fields if fields.records)
-    names = {name for fields in json_fields for name in fields.names}
-    names |= {
-        f"{name}.{inner}"
-        for record in records
-        for name, value in record.items()
-        for inner in (value if isinstance(value, dict) else ())
-    }
+    first = next(fields.file.info.path for fields in json_fields if fields.records)
     for flag, name in columns.requested:
         if any(_has_field(fields, name) for fields in json_fields):
             continue
         if flag == "extra_columns" and (name in typed or _is_in_files(name, json_fields)):
             continue
-        place = f"not in the first records of {first.file.info.path}"
-        raise no_column(flag, name, place, sorted(names))
+        names = {name for fields in json_fields for name in fields.names}
+        objects = [pair for one in records for pair in one.items() if isinstance(pair[1], dict)]
+        names |= {f"{name}.{inner}" for name, value in objects for inner in value}
+        raise no_column(flag, name, f"not in the first records of {first}", sorted(names))
     for field in columns.extra or ():
         if field.name in typed or type_name(field.type) != "string":
             continue
@@ -384,9 +367,8 @@ def _check_json(
         kind = kinds.pop() if len(kinds) == 1 else None
         if kind not in ("string", None):
             raise UsageError(
-                f"--extra_columns {field.name} is {kind} in the first records of "
-                f"{first.file.info.path}; write {field.name}:{kind}, or {field.name}:string for "
-                "the text that stands there"
+                f"--extra_columns {field.name} is {kind} in the first records of {first}; write "
+                f"{field.name}:{kind}, or {field.name}:string for the text that stands there"
             )
 
 
@@ -404,10 +386,9 @@ def _is_in_files(name: str, json_fields: Sequence[_Fields]) -> bool:
     last = name.rpartition(".")[2]
     keys = {json.dumps(last).encode(), orjson.dumps(last)}
     left = _MOST_SEARCHED
-    for fields in json_fields:
-        [whole] = fields.file.as_block().slices
-        end = b""
-        for data in stored_pieces(whole, fields.file.compression, 1 << 20):
+    for file in (fields.file for fields in json_fields):
+        [whole], end = file.as_block().slices, b""
+        for data in stored_pieces(whole, file.compression, 1 << 20):
             if any(key in end + data for key in keys):
                 return True
             end, left = data[-max(map(len, keys)) :], left - len(data)
@@ -437,27 +418,24 @@ def check_columns(
     heads: Mapping[str, Mapping[str, Any]], extra: pa.Schema | None, options: Options
 ) -> None:
     """Refuses columns of heads that clash with others, or that a BigQuery table cannot have."""
-    more = [] if extra is None else extra.names
     for kind, head in heads.items():
-        of_head = list(head.get("labels", ()))
-        flag_name = f"--vectors {kind}: the label"
-        for number, label in enumerate(of_head):
+        of_head: list[str] = []
+        for label in head.get("labels", ()):
             if options.loads_table:
                 check_column(label, "vectors")
-            if not label or label.lower() in map(str.lower, of_head[:number]):
-                raise UsageError(f"{flag_name} {label!r} of --model {options.model} is not unique")
+            named = f"--vectors {kind}: the label {{}} of --model {options.model}"
+            if not label or label.lower() in of_head:
+                raise UsageError(f"{named.format(repr(label))} is not unique")
+            of_head.append(label.lower())
             if label.lower() in (*OWN_COLUMNS, LABEL, *[TEXT] * options.keep_text):
-                raise UsageError(
-                    f"{flag_name} {label} of --model {options.model} clashes with the output's own "
-                    f"column {label.lower()}"
-                )
-        settings = {"heads": heads}
-        of_head += [*KINDS[kind].names(settings), *loaded_types(KINDS[kind], settings)]
-        for name in more:
-            if name.lower() in map(str.lower, of_head):
-                raise UsageError(
-                    f"--extra_columns {name} clashes with a column of --vectors {kind}"
-                )
+                clash = f"clashes with the output's own column {label.lower()}"
+                raise UsageError(f"{named.format(label)} {clash}")
+        settings, made = {"heads": heads}, KINDS[kind]
+        of_head += map(str.lower, (*made.names(settings), *loaded_types(made, settings)))
+        for name in () if extra is None else extra.names:
+            if name.lower() in of_head:
+                clash = f"clashes with a column of --vectors {kind}"
+                raise UsageError(f"--extra_columns {name} {clash}")
 
 
 def extra_schema(
@@ -491,36 +469,26 @@ def _name_and_type(word: str) -> tuple[str, str | None]:
         raise UsageError(f"--extra_columns {word}: {error}") from error
 
 
-def _stored_types(name: str, files: list[InputFile]) -> dict[pa.DataType, str]:
-    """The types of a column in Parquet files, but null, each with the first file that has it."""
-    types: dict[pa.DataType, str] = {}
-    for file in files:
-        kind = None if file.footer is None else type_of(file.footer.schema, name)
-        if kind is not None and not pa.types.is_null(kind):
-            types.setdefault(kind, file.info.path)
-    return types
-
-
 def _extra_type(name: str, requested: str | None, files: list[InputFile]) -> pa.DataType:
     """The type of one column: the requested one, else one that holds the values of all files."""
     formats = {file.format for file in files}
-    stored = _stored_types(name, files)
-    place = ""
+    stored: dict[pa.DataType, str] = {}  # in Parquet files, each with the first that has it
+    for file in files:
+        kind = None if file.footer is None else type_of(file.footer.schema, name)
+        if kind is not None and not pa.types.is_null(kind):
+            stored.setdefault(kind, file.info.path)
+    types, place = ", ".join(TYPES), ""
     if requested is not None or not stored:
         kind = TYPES[requested or "string"]
     else:
         kind = _held_type(name, stored)
         place = f" in {next(iter(stored.values()))}"
-        if type_name(kind) is None and formats & {"jsonl", "csv"}:
-            raise UsageError(
-                f"--extra_columns {name} is {kind}{place}, which JSON lines and CSV files "
-                f"cannot hold; write {name}:TYPE with one of {', '.join(TYPES)}"
-            )
+    cannot = f"--extra_columns {name} is {kind}{place}, which {{}} files cannot hold"
+    if place and type_name(kind) is None and formats & {"jsonl", "csv"}:
+        cure = f"write {name}:TYPE with one of {types}"
+        raise UsageError(f"{cannot.format('JSON lines and CSV')}; {cure}")
     if is_list(kind) and "csv" in formats:
-        raise UsageError(
-            f"--extra_columns {name} is {kind}{place}, which CSV files cannot hold; embed them in "
-            "separate runs"
-        )
+        raise UsageError(f"{cannot.format('CSV')}; embed them in separate runs")
     return kind
 
 
@@ -575,11 +543,14 @@ def example_settings(options: Options, files: Sequence[InputFile]) -> ExampleSet
             by_folder[folder] = _settings(settings_places(file.info.path))
     (first, settings), *others = by_folder.items()
     for folder, theirs in others:
-        differ = _differences(settings, theirs)
+        differ = [f"whether there is {SETTINGS_FILE}"] * (settings is not theirs)
+        if settings is not None and theirs is not None:
+            ours, values = asdict(settings), asdict(theirs)
+            differ = [name for name in ours if name != "run" and ours[name] != values[name]]
         if differ:
             raise UsageError(
-                f"--input names examples of {first} and {folder}, which differ in {differ}; "
-                "embed them in two runs"
+                f"--input names examples of {first} and {folder}, which differ in "
+                f"{', '.join(differ)}; embed them in two runs"
             )
     first_examples(files[0])
     return settings
@@ -597,14 +568,6 @@ def _settings(places: Sequence[str]) -> ExampleSettings | None:
     return None
 
 
-def _differences(one: ExampleSettings | None, other: ExampleSettings | None) -> str:
-    if one is None or other is None:
-        return "" if one is other else f"whether there is {SETTINGS_FILE}"
-    theirs = asdict(other)
-    differ = [name for name, value in asdict(one).items() if value != theirs[name]]
-    return ", ".join(name for name in differ if name != "run")
-
-
 def text_options(options: Options, settings: ExampleSettings | None, bundle: Bundle) -> Options:
     """The options with all settings that the examples were tokenized with."""
     long_text = "truncate" if settings is None else settings.long_text
@@ -612,17 +575,14 @@ def text_options(options: Options, settings: ExampleSettings | None, bundle: Bun
         long_text = "windows"
     if options.long_text not in ("truncate", long_text):
         raise _contradiction("long_text", options.long_text, long_text)
+    missing = "is not available for these examples, which do not hold"
     has_words = settings is not None and "word" in settings.granularity
     if "word" in options.granularity and not has_words:
-        raise UsageError(
-            "--granularity word is not available for these examples, which do not hold words; "
-            "tokenize the texts with --granularity word"
-        )
+        flag = "--granularity word"
+        raise UsageError(f"{flag} {missing} words; tokenize the texts with {flag}")
     if options.keep_text and settings is not None and not settings.keep_text:
-        raise UsageError(
-            "--keep_text is not available for these examples, which do not hold their texts; "
-            "tokenize the texts with --keep_text"
-        )
+        flag = "--keep_text"
+        raise UsageError(f"{flag} {missing} their texts; tokenize the texts with {flag}")
     if settings is None:
         if options.prompt:
             raise UsageError("--prompt is for texts, not for tokens; tokenize the texts with it")
@@ -638,10 +598,10 @@ def text_options(options: Options, settings: ExampleSettings | None, bundle: Bun
         "overlap": options.overlap,
         "prompt": None if options.prompt is None else bundle.prompt_text(options.prompt),
     }
-    for name, value in requested.items():
-        if value is not None and value != getattr(settings, name):
-            raise _contradiction(name, value, getattr(settings, name))
     recorded = {name: getattr(settings, name) for name in requested}
+    for name, value in requested.items():
+        if value is not None and value != recorded[name]:
+            raise _contradiction(name, value, recorded[name])
     return replace(options, long_text=long_text, **recorded)
 
 

@@ -79,15 +79,16 @@ def earlier_outputs(options: Options, output: str, vectors: Mapping[str, Any]) -
     InputError if one cannot be compared, or readers would refuse it beside the others.
     """
     output = output.rstrip("/")
-    tables = [
-        earlier_table_name(named) if looks_like_table(named) else None
-        for named in options.skip_existing
-    ]
-    pairs = zip(options.skip_existing, tables, strict=True)
-    groups = [[] if table else _runs(named, output) for named, table in pairs]
-    listed = {run.folder: run for group in groups for run in group}
-    unlisted = ""
-    if len(listed) > 1 and not any(tables):
+    groups: list[list[str]] = []  # the tables and runs that each path names
+    listed: dict[str, ListedRun] = {}
+    for named in options.skip_existing:
+        found = [] if looks_like_table(named) else _runs(named, output)
+        listed |= {run.folder: run for run in found}
+        groups.append([run.folder for run in found])
+        if looks_like_table(named):
+            groups[-1].append(earlier_table_name(named))
+    unlisted, tables = "", {place for group in groups for place in group} - listed.keys()
+    if len(listed) > 1 and not tables:
         outputs, unlisted = _chain(groups, listed, vectors)
         if outputs:
             return Earlier(outputs, is_listed=True)
@@ -101,20 +102,20 @@ def earlier_outputs(options: Options, output: str, vectors: Mapping[str, Any]) -
         one.folder: {run.run for run in before if run.run is not None}
         for one, before in zip(opened, lists, strict=True)
     }
-    places = [
-        [table] if table else [run.folder for run in group if run.folder in runs]
-        for table, group in zip(tables, groups, strict=True)
-    ]
-    ordered = _in_turn(places, continued, runs)
-    earlier = [
-        _earlier(number, place, required(records[place], "record"), listed[place], vectors)
-        if place in runs
-        else _table(number, place, vectors)
-        for number, place in enumerate(ordered)
-    ]
+    ordered = _in_turn(
+        [[place for place in group if place in runs or place in tables] for group in groups],
+        continued,
+        runs,
+    )
     in_order = [runs.get(place) for place in ordered]
+    earlier: list[EarlierOutput] = []
     for number, place in enumerate(ordered):
-        before = continued.get(place, set()) & set(in_order)
+        if place in tables:
+            earlier.append(_table(number, place, vectors))
+            continue
+        record = required(records[place], "record")
+        earlier.append(_earlier(number, place, record, listed[place], vectors))
+        before = continued[place] & set(in_order)
         if before == set(in_order[: len(before)]):
             earlier[number] = replace(earlier[number], continues=len(before))
     is_told = any(one.record and one.record.input.skip_existing for one in opened)
@@ -127,8 +128,12 @@ def _runs(named: str, output: str) -> list[ListedRun]:
     if path == output:
         raise UsageError(f"--skip_existing {named} is the --output of this run")
     runs = listed_runs(path)
-    # An empty folder is that of the first day of a daily command; none may be a slip of the pen.
-    if not runs and not _is_empty(path, output):
+    # An empty folder, but for the run's own output, is that of the first day of a daily command;
+    # none may be a slip of the pen.
+    own = f"{output}/"
+    if not (
+        runs or (is_folder(path) and all(one.path.startswith(own) for one in list_files(path)))
+    ):
         raise UsageError(
             f"--skip_existing {named} names no output of a run: no run.json in it or a folder below"
         )
@@ -137,15 +142,8 @@ def _runs(named: str, output: str) -> list[ListedRun]:
     return [run for run in runs if run.folder != output and EXAMPLES not in names[run.folder]]
 
 
-def _is_empty(path: str, output: str) -> bool:
-    """Whether a path is a local folder without files, but for those of the run's own output."""
-    return is_folder(path) and all(file.path.startswith(f"{output}/") for file in list_files(path))
-
-
 def _chain(
-    groups: Sequence[Sequence[ListedRun]],
-    listed: Mapping[str, ListedRun],
-    vectors: Mapping[str, Any],
+    groups: Sequence[Sequence[str]], listed: Mapping[str, ListedRun], vectors: Mapping[str, Any]
 ) -> tuple[tuple[EarlierOutput, ...], str]:
     """The outputs in their order, if they are the newest and those that it continues.
 
@@ -174,7 +172,7 @@ def _chain(
     runs = {output.place: output.run or "" for output in outputs}
     in_order = [*runs.values()]
     continued = {one.place: {*in_order[: one.continues or 0]} for one in outputs}
-    if _in_turn([[run.folder for run in group] for group in groups], continued, runs) != [*runs]:
+    if _in_turn(groups, continued, runs) != [*runs]:
         return (), f"{place} took them in another order"
     return outputs, ""
 
@@ -182,27 +180,23 @@ def _chain(
 def _in_turn(
     groups: Iterable[Sequence[str]], continued: Mapping[str, set[str]], runs: Mapping[str, str]
 ) -> list[str]:
-    """The places that were named, each once; of one named twice the last position counts."""
+    """The places that were named, each once; of one named twice the last position counts.
+
+    Folders of runs are by name, but for those that continue others, which come after them.
+    """
     places: dict[str, None] = {}
     for group in groups:
-        for place in _in_order(group, continued, runs):
+        left = list(group)
+        while left:
+            waited = {runs[one] for one in left if one in runs}
+            ready = (
+                one for one in left if not (continued.get(one, set()) - {runs.get(one)}) & waited
+            )
+            place = next(ready, left[0])
+            left.remove(place)
             places.pop(place, None)
             places[place] = None
     return [*places]
-
-
-def _in_order(
-    folders: Sequence[str], continued: Mapping[str, set[str]], runs: Mapping[str, str]
-) -> list[str]:
-    """Folders of runs by name, but for those that continue others, which come after them."""
-    ordered: list[str] = []
-    left = list(folders)
-    while left:
-        waited = {runs[folder] for folder in left if folder in runs}
-        ready = (one for one in left if not (continued.get(one, set()) - {runs.get(one)}) & waited)
-        ordered.append(next(ready, left[0]))
-        left.remove(ordered[-1])
-    return ordered
 
 
 def _table(number: int, place: str, vectors: Mapping[str, Any]) -> EarlierOutput:
@@ -222,12 +216,14 @@ def _earlier(
 ) -> EarlierOutput:
     present = counting_files(OutputFolder(place), record.is_done, listed.files)
     files, sizes = key_files(present)
-    deletes = record.is_done and DELETED in record.numbers.written
+    written, result = record.numbers.written, record.result
+    repair = "`bert-embed verify --repair` writes them again"
+    deletes = record.is_done and DELETED in written
     deleted = files_of_kind(present, DELETED, ".parquet") if deletes else {}
-    if deletes and len(deleted) != record.numbers.written[DELETED].files:
+    if deletes and len(deleted) != written[DELETED].files:
         raise UsageError(
             f"--skip_existing {place} lacks files of {DELETED}/, so documents that it deletes "
-            "would count as there: `bert-embed verify --repair` writes them again"
+            f"would count as there: {repair}"
         )
     _check_same(place, record.settings, vectors)
     if files is None and kinds_of(record.settings) == ("token",):
@@ -235,35 +231,29 @@ def _earlier(
             f"--skip_existing {place} holds JSON lines of tokens, which have no text_hash; only "
             "outputs that also have other vectors, or Parquet, can be compared"
         )
-    if record.is_done:
-        _check_whole(place, record, files and files[0], sizes)
-    result = record.result
+    others = (name for name in written if name not in (REJECTED, DELETED))
+    kind = (files and files[0]) or next(others, "")
+    wrote = written.get(kind, Written(files=0, bytes=0, rows=0))
+    found = len(sizes), sum(sizes.values())
+    # Files of a kind that readers refuse: the ids are not all there.
+    if record.is_done and found != (wrote.files, wrote.bytes):
+        raise UsageError(
+            f"--skip_existing {place} holds {counted(found[0], 'file')} of "
+            f"{counted(found[1], 'byte')} in {kind}/, its run wrote {wrote.files} of "
+            f"{wrote.bytes}: {repair}"
+        )
     return EarlierOutput(
         number=number,
         place=place,
         files=files or ("", ""),
         digest=sizes_digest(sizes | deleted),
-        documents=sum(sizes.values()) // _ROW_BYTES if result is None else result.counts.embedded,
+        documents=found[1] // _ROW_BYTES if result is None else result.counts.embedded,
         complete=record.is_done,
         run=record.run,
         deletes=deletes,
         columns=copied_columns(record.settings, record.input.extra_columns or ()),
         record=listed.record,
     )
-
-
-def _check_whole(place: str, record: RunRecord, kind: str | None, sizes: Mapping[str, int]) -> None:
-    """Refuses an output whose files of a kind readers refuse: their ids are not all there."""
-    written = record.numbers.written
-    kind = kind or next((name for name in written if name not in (REJECTED, DELETED)), None)
-    wrote = written.get(kind or "", Written(files=0, bytes=0, rows=0))
-    size = sum(sizes.values())
-    if (len(sizes), size) != (wrote.files, wrote.bytes):
-        raise UsageError(
-            f"--skip_existing {place} holds {counted(len(sizes), 'file')} of "
-            f"{counted(size, 'byte')} in {kind}/, its run wrote {wrote.files} of {wrote.bytes}: "
-            "`bert-embed verify --repair` writes them again"
-        )
 
 
 def _record(folder: str, is_named: bool) -> RunRecord | None:

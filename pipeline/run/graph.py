@@ -1,8 +1,8 @@
 """Builds the Beam graphs of `embed` and `tokenize`."""
 
 import time
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import apache_beam as beam
 
@@ -29,8 +29,7 @@ from bert_embed.transforms.write import WriteParts, write_vectors
 INFERENCE_TIMEOUT = 600.0  # seconds without a finished batch after which a block fails
 
 
-@dataclass(frozen=True)
-class JobInput:
+class JobInput(NamedTuple):
     """The output of plan, read and tokenize, from which the rest of a graph is built."""
 
     tokens: beam.PCollection  # TokenBlocks to embed or write
@@ -50,47 +49,39 @@ def build(
 
     `place` is where workers load the bundle, if not where it is.
     """
-    place = place or run.work.bundle.path
-    read = job_input(pipeline, run, place)
-    blocks, parts = read.tokens, (run.output, run.fingerprint)
+    options, work, load = run.options, run.work, run.load
+    place = place or work.bundle.path
+    blocks, finished, planned, changes = job_input(pipeline, run, place)
     if run.kind == EXAMPLES:
-        tokenizer = run.work.bundle.tokenizer_fingerprint
+        tokenizer = work.bundle.tokenizer_fingerprint
         files = partial(example_files, folder=run.folder, tokenizer=tokenizer)
-        write = WriteParts(*parts, files)
+        write = WriteParts(run.output, run.fingerprint, files)
     else:
-        required = run.target.load.required if run.target.load is not None else None
-        write = write_vectors(*parts, run.options.output_format, run.work.metadata, required)
+        settings = options.output_format, work.metadata, load.required if load else None
+        write = write_vectors(run.output, run.fingerprint, *settings)
         blocks = blocks | "Embed" >> EmbedBlocks(handler or model_handler(run, place))
     written = blocks | "Write" >> beam.ParDo(write)
-    block_records = (*read.finished, written)
-    verdict = reconcile(block_records, read.planned) | "Check files" >> beam.Map(
+    verdict = reconcile((*finished, written), planned) | "Check files" >> beam.Map(
         with_listing, run.folder, run.fingerprint
     )
-    options = run.options
     verdict |= "Judge" >> beam.Map(judged, options.max_rejected, options.truncates)
-    if read.changes is not None and run.keys is not None:
-        settings = run.work.metadata
-        if FORMATS[options.output_format].loads:  # BigQuery's ids are strings
-            settings = settings | {"id_type": "string"}
+    if changes is not None and run.keys is not None:
+        # BigQuery's ids are strings.
+        ids = {"id_type": "string"} if FORMATS[options.output_format].loads else {}
         deleted = WriteDeleted(
             run.output,
             run.fingerprint,
-            settings,
-            run.work.text_spec.pieces,
+            work.metadata | ids,
+            work.text_spec.pieces,
             run.keys.buckets,
             partial(judged_changes, allowed=options.max_deleted, is_whole=run.reads_all),
         )
-        verdict = (verdict, read.changes) | "Deleted" >> deleted
-    if run.target.load is not None:
-        verdict = verdict | "Load" >> beam.Map(with_loads, run.target.load, record.loads)
-    verdict | "Record" >> beam.FlatMap(
-        recorded,
-        run.output,
-        record,
-        time.time(),
-        run.work.skipped and run.work.skipped.older,
-        run.keeps_texts,
-    )
+        verdict = (verdict, changes) | "Deleted" >> deleted
+    if load is not None:
+        verdict = verdict | "Load" >> beam.Map(with_loads, load, record.loads)
+    older = work.skipped and work.skipped.older
+    settings_of_end = run.output, record, time.time(), older, run.keeps_texts
+    verdict | "Record" >> beam.FlatMap(recorded, *settings_of_end)
 
 
 def model_handler(run: EmbedRun, place: str) -> BlockModelHandler:
@@ -117,20 +108,28 @@ def model_handler(run: EmbedRun, place: str) -> BlockModelHandler:
 
 def job_input(pipeline: beam.Pipeline, run: EmbedRun, place: str) -> JobInput:
     """Adds plan, read and tokenize to a pipeline; examples are read after it."""
-    keys, work = run.keys, run.work
+    keys, work, skipped = run.keys, run.work, run.options.skip_blocks
+
+    def tokens(documents: beam.PCollection) -> beam.PCollection:
+        if skipped:
+            documents = documents | "SkipBlocks" >> beam.Map(without_blocks, skipped)
+        tokenize = TokenizeBlocks(place, work.token_spec, work.bundle.fingerprint)
+        return documents | "Tokenize" >> tokenize
+
     if work.table is not None:
         compare = None if keys is None else partial(compare_documents, keys)
         settings = run.output, run.fingerprint, work.part_docs, compare
         table = pipeline | "Read table" >> ReadTable(work.table, *settings)
-        tokens = _tokens(table["documents"], run, place)
-        return JobInput(tokens, (table["finished"],), table["planned"], table.get("changes"))
-    windows = work.reading is None or work.reading.windows
+        finished = (table["finished"],)
+        return JobInput(
+            tokens(table["documents"]), finished, table["planned"], table.get("changes")
+        )
     read_parts = partial(
         parts_of,
         part_docs=work.part_docs,
         block_bytes=work.block_bytes,
         columns=work.columns,
-        windows=windows,
+        windows=work.reading is None or work.reading.windows,
     )
     plan = pipeline | "Plan" >> PlanBlocks(run.request, run.fingerprint, read_parts)
     specs, changes = plan["specs"], None
@@ -138,16 +137,9 @@ def job_input(pipeline: beam.Pipeline, run: EmbedRun, place: str) -> JobInput:
         specs, changes = (specs, plan["begun"]) | "Keys" >> CompareKeys(keys)
     parts = run.folder, run.fingerprint
     if work.reading is not None:
-        read = partial(work.read, skip_blocks=run.options.skip_blocks)
-        tokens, finished = read_unfinished(specs, *parts, read, TokenBlock)
+        read = partial(work.read, skip_blocks=skipped)
+        blocks, finished = read_unfinished(specs, *parts, read, TokenBlock)
     else:
         documents, finished = read_unfinished(specs, *parts, work.read, DocumentBlock)
-        tokens = _tokens(documents, run, place)
-    return JobInput(tokens, (plan["finished"], finished), plan["planned"], changes)
-
-
-def _tokens(documents: beam.PCollection, run: EmbedRun, place: str) -> beam.PCollection:
-    work, skipped = run.work, run.options.skip_blocks
-    if skipped:
-        documents = documents | "SkipBlocks" >> beam.Map(without_blocks, skipped)
-    return documents | "Tokenize" >> TokenizeBlocks(place, work.token_spec, work.bundle.fingerprint)
+        blocks = tokens(documents)
+    return JobInput(blocks, (plan["finished"], finished), plan["planned"], changes)

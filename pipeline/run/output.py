@@ -18,7 +18,7 @@ from bert_embed.results.outputs import read_run
 from bert_embed.results.run_record import RunRecord, is_of_run, parse_record
 from bert_embed.storage.files import absolute, check_writable, is_remote, read_bytes
 from bert_embed.storage.local import exists
-from bert_embed.transforms.ledger import BlockRecord, read_block_record
+from bert_embed.transforms.ledger import read_block_record
 from bert_embed.transforms.listing import StoredListing, read_listing
 from bert_embed.transforms.output_folder import REJECTED, OutputFolder
 
@@ -55,20 +55,18 @@ class OutputState:
                 except InputError:
                     if not self._overwrite:
                         raise
-                    self._refuse_foreign(data)
-                    return None, True
+                    # That of another program may lie beside files that are no run's.
+                    if is_of_run(data) or not (files := self.folder.foreign_files()):
+                        return None, True
+                    place = f"{files[0]} lies beside it"
+                    raise InputError(
+                        f"{self.folder.record} is not the record of `embed`, and {place}"
+                    ) from None
             except InputError as error:
                 # A missing package is named with its installation, which no other folder spares.
                 spared = not isinstance(error.__cause__, ImportError)
                 advice = "; choose another folder" if spared else ""
                 raise UsageError(f"{self.name} cannot be used: {error}{advice}") from error
-
-    def _refuse_foreign(self, data: bytes) -> None:
-        """Raises InputError for the run.json of another program beside files that are no run's."""
-        if not is_of_run(data) and (files := self.folder.foreign_files()):
-            raise InputError(
-                f"{self.folder.record} is not the record of `embed`, and {files[0]} lies beside it"
-            )
 
     @cached_property
     def run(self) -> str | None:
@@ -108,7 +106,8 @@ class OutputState:
         parts = [part for part in self.parts if part in rejecting]
         with self.errors():
             read = in_parallel(lambda part: read_block_record(self.folder, *part, run.run), parts)
-            return [one for one, record in zip(parts, read, strict=True) if _has_failed(record)]
+            pairs = zip(parts, read, strict=True)
+            return [part for part, one in pairs if one and failed_in_model(one.rejected)]
 
     def again(self) -> "OutputState":
         """The same output at this moment."""
@@ -125,10 +124,6 @@ class OutputState:
             raise UsageError(f"{self.name} cannot be used: {error_text(error)}") from error
 
 
-def _has_failed(record: BlockRecord | None) -> bool:
-    return record is not None and failed_in_model(record.rejected) > 0
-
-
 def record_of_run(named: str, advice: str | None = "") -> RunRecord:
     """The record of a run's output, as the command line names it; UsageError if there is none.
 
@@ -138,10 +133,8 @@ def record_of_run(named: str, advice: str | None = "") -> RunRecord:
     if record is None:
         raise UsageError(f"{named} is not the output of a run: it holds no {RUN_FILE}")
     if advice is not None and not record.is_done:
-        raise UsageError(
-            f"{named}: the run is not complete (status {record.status}); run its command again"
-            f"{advice}"
-        )
+        cure = f"run its command again{advice}"
+        raise UsageError(f"{named}: the run is not complete (status {record.status}); {cure}")
     return record
 
 
@@ -164,12 +157,11 @@ def check_outside(name: str, place: str, run: str) -> None:
 
 def lies_in(place: str, folder: str) -> bool:
     """Whether a path is a folder or lies in it, links followed."""
-    return f"{_real(place)}/".startswith(f"{_real(folder)}/")
-
-
-def _real(path: str) -> str:
-    path = absolute(path)
-    return path.rstrip("/") if is_remote(path) else os.path.realpath(path).rstrip("/")
+    inner, outer = (
+        path if is_remote(path) else os.path.realpath(path)
+        for path in map(absolute, (place, folder))
+    )
+    return f"{inner.rstrip('/')}/".startswith(f"{outer.rstrip('/')}/")
 
 
 def check_folder(name: str, folder: str) -> None:

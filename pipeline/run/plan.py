@@ -1,4 +1,4 @@
-"""What a run is: source, work, target, forecast; what it says before it starts."""
+"""What a run is: its source and its work; what it says before it starts."""
 
 import math
 import os
@@ -52,16 +52,6 @@ _MOST_BUCKETS = 1 << 16
 OUTPUT_FORMAT = 2  # rises when equal input would give other files
 
 
-def key_buckets(documents: int, earlier: tuple[EarlierOutput, ...]) -> int:
-    """The number of groups into which ids are divided to compare them.
-
-    >>> key_buckets(1_000, ()), key_buckets(2_500_000, ())
-    (1, 3)
-    """
-    keys = documents + sum(output.documents for output in earlier)
-    return min(keys // BUCKET_KEYS + 1, _MOST_BUCKETS)
-
-
 def head_settings(bundle: Bundle, text_spec: TextSpec) -> dict[str, dict[str, Any]]:
     """What a run says of the heads that make its vectors, by their kind."""
     return {
@@ -98,11 +88,6 @@ class Source:
     def stored(self) -> StoredListing:
         """What workers plan the run from; no files for a table."""
         return StoredListing(self.digest, [] if self.table else self.files)
-
-    @property
-    def text_files(self) -> int:
-        """How many are plain text."""
-        return sum(file.format in ("text", WHOLE_FILES) for file in self.files)
 
 
 @dataclass(frozen=True)
@@ -147,9 +132,7 @@ class Work:
         if self.earlier:
             cut["skip_existing"] = [(output.run, output.digest) for output in self.earlier]
         # Not `vars`, which has what a column set has computed of itself, too.
-        columns = {
-            column.name: getattr(self.columns, column.name) for column in fields(self.columns)
-        }
+        columns = {one.name: getattr(self.columns, one.name) for one in fields(self.columns)}
         return run_fingerprint(self.metadata, columns, cut)
 
     @property
@@ -217,23 +200,6 @@ def described(
 
 
 @dataclass(frozen=True)
-class Target:
-    """Where the results go."""
-
-    state: OutputState  # the output, as it was found
-    load: TableLoad | None = None  # None if the vectors stay in files
-    engine: str | None = None  # None for examples, and where workers choose it
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """What a run will take, about."""
-
-    bytes: int = 0  # of the output
-    disk_note: str | None = None  # what to say of a disk that may be too small
-
-
-@dataclass(frozen=True)
 class EmbedRun:
     """A run that is checked: what it reads, computes and writes."""
 
@@ -241,18 +207,16 @@ class EmbedRun:
     job: RunnerOptions
     source: Source
     work: Work
-    target: Target
-    forecast: Forecast
+    state: OutputState  # the output, as it was found
+    load: TableLoad | None = None  # None if the vectors stay in files
+    engine: str | None = None  # None for examples, and where workers choose it
+    bytes: int = 0  # of the output, about
+    disk_note: str | None = None  # what to say of a disk that may be too small
 
     @property
     def kind(self) -> str:
         """What the run writes: `vectors`, or only `examples`."""
         return FORMATS[self.options.output_format].holds
-
-    @property
-    def state(self) -> OutputState:
-        """The output, as it was found."""
-        return self.target.state
 
     @property
     def folder(self) -> OutputFolder:
@@ -280,7 +244,8 @@ class EmbedRun:
         work, skipped = self.work, self.work.skipped
         if skipped is None or not skipped.outputs:
             return None
-        buckets = key_buckets(self.source.documents, skipped.outputs)
+        keys = self.source.documents + sum(output.documents for output in skipped.outputs)
+        buckets = min(keys // BUCKET_KEYS + 1, _MOST_BUCKETS)
         keeper = self.folder if skipped.is_chain else None
         return KeySettings(work.key_sources[0], buckets, work.read, keeper)
 
@@ -387,18 +352,13 @@ def count_documents(files: list[InputFile], limit: int | None, dialect: Dialect 
         others = [file for file in files if file.footer is None and file.format != WHOLE_FILES]
         # The largest of a kind stands for it: a short note in a folder says nothing of its tables.
         others.sort(key=lambda file: (file.format, -file.stop))
-        for _, alike in groupby(others, key=lambda file: file.format):
-            kind = list(alike)
-            known = filter(None, (_record_bytes(file, dialect) for file in kind))
-            if record_bytes := next(known, None):
-                documents += max(1, round(_stored_bytes(kind) / record_bytes))
+        for kind, alike in groupby(others, key=lambda file: file.format):
+            same = list(alike)
+            of_csv = kind == "csv"
+            read = (first_csv_records(one, dialect) if of_csv else first_lines(one) for one in same)
+            if first := next((lines for lines in read if lines is not None and lines.count), None):
+                documents += max(1, round(_stored_bytes(same) / (first.size / first.count)))
     return documents if limit is None else min(documents, limit)
-
-
-def _record_bytes(file: InputFile, dialect: Dialect) -> float | None:
-    """Bytes of a record, by the first ones of a file; None if it has none."""
-    first = first_csv_records(file, dialect) if file.format == "csv" else first_lines(file)
-    return first.size / first.count if first is not None and first.count else None
 
 
 def _stored_bytes(files: list[InputFile]) -> int:
@@ -434,7 +394,7 @@ _MARKUP = {"htm", "html", "ipynb", "rtf", "xhtml", "xml"}
 
 def plan_lines(run: EmbedRun) -> list[str]:
     """What a run will read, compute and write."""
-    source, work = run.source, run.work
+    source, work, options = run.source, run.work, run.options
     listed = (
         f"{counted(len(work.planned.paths), 'file')}, {shown_bytes(source.bytes)}, about "
         f"{counted(source.documents, 'document')}, in {counted(work.planned.blocks, 'block')}"
@@ -442,75 +402,68 @@ def plan_lines(run: EmbedRun) -> list[str]:
     rows = rows_text(work.text_spec.to_dict())
     rows += f", prompt {work.text_spec.prompt!r}" if work.text_spec.prompt else ""
     folder = " (a folder)" if run.output.endswith(_SUFFIXES) else ""
-    written = f"to {run.output}{folder}, about {shown_bytes(run.forecast.bytes)}"
-    notes = [] if run.forecast.disk_note is None else [run.forecast.disk_note]
+    written = f"to {run.output}{folder}, about {shown_bytes(run.bytes)}"
+    notes = [] if run.disk_note is None else [run.disk_note]
     notes += _prompt_notes(run)
-    if run.options.max_deleted != DEFAULTS["max_deleted"] and not run.options.skip_existing:
+    if options.max_deleted != DEFAULTS["max_deleted"] and not options.skip_existing:
         notes.append("note: --max_deleted has no effect without --skip_existing")
     if source.unchecked is not None:
         listed = f"from {', '.join(source.patterns) or 'the --query'}"
         written = f"to {run.output}"
     if run.kind == "examples":
-        tokenizer = work.bundle.tokenizer_fingerprint
-        model = f"tokenizer of {run.options.model} ({tokenizer}): {rows}"
+        model = f"tokenizer of {options.model} ({work.bundle.tokenizer_fingerprint}): {rows}"
         return [listed, *_file_notes(run), model, written, *notes]
     spec, unit = work.vector_spec, work.text_spec.pieces or "document"
-    earlier = [*map(_earlier_line, work.earlier), *_column_notes(work)]
-    vectors = [KINDS[kind].words(work.metadata, unit) for kind in work.text_spec.kinds]
+    for one in work.earlier:
+        part = "" if one.complete else " (an unfinished run: its finished blocks count)"
+        notes.append(f"without what {one.place} has with the same text{part}")
+    notes += islice(_column_notes(work), 1)
     layers = f"layers {','.join(map(str, spec.layers))} {spec.layer_combine}"
-    parts = [layers] * ("dense" in work.text_spec.vectors) + vectors
-    name = f"{run.options.model} ({work.bundle.fingerprint[:12]})"
-    model = f"model {name}: {', '.join(parts)}, {rows}"
-    return [listed, *_file_notes(run), model + _types_text(run), written, *notes, *earlier]
-
-
-def _types_text(run: EmbedRun) -> str:
-    """The number types that are not float32."""
-    types = (("computed in", run.options.precision), ("stored as", run.options.output_dtype))
-    return "".join(f", {what} {kind}" for what, kind in types if kind != "float32")
+    parts = [layers] * ("dense" in work.text_spec.vectors)
+    parts += [KINDS[kind].words(work.metadata, unit) for kind in work.text_spec.kinds]
+    types = (("computed in", options.precision), ("stored as", options.output_dtype))
+    parts += [rows, *(f"{what} {kind}" for what, kind in types if kind != "float32")]
+    model = f"model {options.model} ({work.bundle.fingerprint[:12]}): {', '.join(parts)}"
+    return [listed, *_file_notes(run), model, written, *notes]
 
 
 def _file_notes(run: EmbedRun) -> Iterator[str]:
     """The suffixes of the files, those that are skipped, what a document is, and its columns."""
     source, work = run.source, run.work
-    notes = []
-    if len(work.planned.paths) > 1:
-        notes.append(suffix_counts(source.listing.suffixes))
-    if source.listing.skipped:
-        notes.append(skipped_text(source.listing.skipped))
+    plain = [file for file in source.files if file.format in ("text", WHOLE_FILES)]
+    lines = [file for file in plain if file.format == "text"]
+    notes = [suffix_counts(source.listing.suffixes)] if len(work.planned.paths) > 1 else []
+    notes += [skipped_text(source.listing.skipped)] if source.listing.skipped else []
     if run.options.input_format == EACH_FILE:
         notes.append("each text file is one document")
-    elif source.text_files:
+    elif plain:
         split = ", which --chunk splits" if run.options.chunk else ""
-        notes.append(
-            f"each line of plain text is one document{split} (--input_format files: each file)"
-        )
+        each = f"each line of plain text is one document{split}"
+        notes.append(f"{each} (--input_format files: each file)")
     if notes:
         yield "; ".join(notes)
     markup = [suffix for suffix in source.listing.suffixes if _MARKUP & {*suffix.split(".")}]
-    if source.text_files and markup:
+    if plain and markup:
         yield (
             f"note: {', '.join(markup)} files are read as they are, tags and all: convert them to "
             "plain text or Markdown first"
         )
-    texts = [file for file in source.files if file.format == "text"]
-    if 0 < len(texts) < len(source.files):
-        files = counted(len(texts), "text file lies", "text files lie")
+    if 0 < len(lines) < len(source.files):
+        files = counted(len(lines), "text file lies", "text files lie")
         yield (
             f"note: {files} beside files of records, and each line is a document, as of "
-            f"{texts[0].info.path}: name the others alone if that is not meant"
+            f"{lines[0].info.path}: name the others alone if that is not meant"
         )
-    yield from _collection_notes(source)
+    yield from _collection_notes(plain)
     if source.like_id is not None:
         yield (
             "note: no field is named id, so documents have their places as ids: if "
             f"{source.like_id} holds their ids, give --id_column '{source.like_id}'"
         )
     if source.arrived:
-        files = counted(source.arrived, "file", "files")
         yield (
-            f"note: {files} arrived since this run began, which goes on without; embed them "
-            "afterwards into another output, with --skip_existing for this one"
+            f"note: {counted(source.arrived, 'file')} arrived since this run began, which goes on "
+            "without; embed them afterwards into another output, with --skip_existing for this one"
         )
     if run.options.text_column or run.options.text_b_column:
         pair = f", paired with {work.columns.text_b}" if work.columns.text_b else ""
@@ -543,11 +496,11 @@ _COLLECTIONS = {
 }
 
 
-def _collection_notes(source: Source) -> Iterator[str]:
+def _collection_notes(plain: list[InputFile]) -> Iterator[str]:
     """Names text files, one of each suffix, whose lines are not all texts."""
     by_suffix: dict[str, InputFile] = {}
-    for file in source.files:
-        if file.format in ("text", WHOLE_FILES) and file.stop:
+    for file in plain:
+        if file.stop:
             by_suffix.setdefault(os.path.splitext(file.info.path)[1], file)
     for file in islice(by_suffix.values(), _MOST_SUFFIXES):
         start = first_lines(file, _LOOKED_AT).text
@@ -575,13 +528,8 @@ def _looks_like_csv(start: bytes) -> bool:
     return False
 
 
-def _earlier_line(earlier: EarlierOutput) -> str:
-    unfinished = "" if earlier.complete else " (an unfinished run: its finished blocks count)"
-    return f"without what {earlier.place} has with the same text{unfinished}"
-
-
 def _column_notes(work: Work) -> Iterator[str]:
-    """Names an earlier output with other columns, beside which no export takes this one."""
+    """Names earlier outputs with other columns, beside which no export takes this one."""
     ours = copied_columns(work.metadata, work.columns.extra.names if work.columns.extra else ())
     for earlier in work.earlier:
         if earlier.columns not in (None, ours):
@@ -590,23 +538,22 @@ def _column_notes(work: Work) -> Iterator[str]:
                 f"note: text and extra columns of {earlier.place} are {theirs}, of this run {own}: "
                 f"exports refuse both together"
             )
-            return
 
 
-def _prompt_notes(run: EmbedRun) -> list[str]:
+def _prompt_notes(run: EmbedRun) -> Iterator[str]:
     """Names the prompt that documents do not get, though the model seems to want it."""
+    model, bundle = run.options.model, run.work.bundle
+    trained = trained_prompts(bundle)
     if run.options.prompt is not None:
-        return []
-    if (name := unused_prompt(run.work.bundle)) is not None:
-        return [
-            f"note: {run.options.model} names a prompt {name}, but none document, so documents get "
-            f"none, as in sentence-transformers; --prompt name:{name} puts it there"
-        ]
-    trained = trained_prompts(run.work.bundle)
-    if trained is None or trained.document == run.work.text_spec.prompt:
-        return []
-    return [
-        f"note: {run.options.model} was trained with {trained.document!r} before each document and "
-        f"{trained.query!r} before each query, which its files do not say: --prompt "
-        f"{trained.document!r} puts it there, and search then does the other by itself"
-    ]
+        return
+    if (name := unused_prompt(bundle)) is not None:
+        yield (
+            f"note: {model} names a prompt {name}, but none document, so documents get none, as in "
+            f"sentence-transformers; --prompt name:{name} puts it there"
+        )
+    elif trained is not None and trained.document != run.work.text_spec.prompt:
+        yield (
+            f"note: {model} was trained with {trained.document!r} before each document and "
+            f"{trained.query!r} before each query, which its files do not say: --prompt "
+            f"{trained.document!r} puts it there, and search then does the other by itself"
+        )

@@ -28,9 +28,7 @@ from bert_embed.pipeline.run.output import (
 )
 from bert_embed.pipeline.run.plan import (
     EmbedRun,
-    Forecast,
     Source,
-    Target,
     Widths,
     Work,
     block_bytes,
@@ -49,16 +47,14 @@ from bert_embed.pipeline.run.tables import (
     since_compared,
 )
 from bert_embed.pipeline.runners.beam import BeamFlags
-from bert_embed.pipeline.runners.dataflow import JobPlaces
+from bert_embed.pipeline.runners.dataflow import check_permissions
 from bert_embed.pipeline.runners.launch import (
     check_computing,
-    check_examples,
     check_memory,
     checked_runner,
     engine_of,
 )
 from bert_embed.pipeline.runners.options import RunnerOptions
-from bert_embed.pipeline.runners.permissions import check_permissions
 from bert_embed.results.files import EXAMPLES
 from bert_embed.settings import TextSpec, VectorSpec, changed_spec
 from bert_embed.storage.files import absolute, is_remote
@@ -134,35 +130,44 @@ def prepare(options: Options) -> EmbedRun:
     target = None
     if options.output_table is not None:  # before the input is looked for
         target = table_name(options.output_table, "output_table")
-    job = checked_runner(options.job, _places(options), connects=not options.dry_run)
+    read = [("--input", place) for place in (() if options.reads_table else options.input)]
+    read += [("--skip_existing", one) for one in options.skip_existing if not looks_like_table(one)]
+    job = checked_runner(options.job, read, options.output, connects=not options.dry_run)
     source = find_source(options, state)
     work = plan_work(options, job, source, state)
     source, work = _continued(job, source, work, state) or (source, work)
-    _check_skip_blocks(work)
+    blocks = work.planned.blocks
+    if (wrong := next((one for one in options.skip_blocks if one >= blocks), None)) is not None:
+        has = f"the run has {counted(blocks, 'block')}, number 0 to {blocks - 1}"
+        raise UsageError(f"--skip_blocks {wrong}: {has}")
     engine = None if options.output_format == EXAMPLES else engine_of(job, work.bundle)
+    is_looked_at = source.unchecked is None
     load = None
     if target is not None:
-        load = find_load(work, target, state, loaded=source.unchecked is None)
-    size = _output_bytes(source, work)
-    note = None
-    if source.unchecked is None:
+        load = find_load(work, target, state, loaded=is_looked_at)
+    widths = Widths.of(work.text_spec, work.vector_spec, work.bundle)
+    rows = estimated_rows(source.documents, source.bytes, work.text_spec)
+    size = estimated_size(rows, source.bytes, options, widths)
+    run = EmbedRun(
+        options,
+        job,
+        source,
+        work,
+        state,
+        load,
+        engine,
+        size,
+        disk_note(state, source, work, size) if is_looked_at else None,
+    )
+    if is_looked_at:
         if options.dry_run or not is_remote(output):  # else the first record says it, at no cost
             check_folder(state.name, output)
-        note = disk_note(state, source, work, size)
         if job.is_dataflow:
             flags = BeamFlags.of(options.beam_args)
             place = flags["temp_location"]
             check_folder(f"--temp_location {place}", place)
             check_permissions(flags, output)
-    forecast = Forecast(size, note)
-    return EmbedRun(options, job, source, work, Target(state, load, engine), forecast)
-
-
-def _output_bytes(source: Source, work: Work) -> int:
-    """About how many bytes the output takes."""
-    widths = Widths.of(work.text_spec, work.vector_spec, work.bundle)
-    rows = estimated_rows(source.documents, source.bytes, work.text_spec)
-    return estimated_size(rows, source.bytes, work.options, widths)
+    return run
 
 
 def _continued(
@@ -187,30 +192,19 @@ def _continued(
     return (source, again) if again.fingerprint == state.run else None
 
 
-def _places(options: Options) -> JobPlaces:
-    """What the workers of a run read and write, tables apart."""
-    read = [("--input", place) for place in (() if options.reads_table else options.input)]
-    read += [("--skip_existing", one) for one in options.skip_existing if not looks_like_table(one)]
-    return JobPlaces(tuple(read), (("--output", options.output),))
-
-
 def find_source(
     options: Options, state: OutputState, stored: StoredListing | None = None, arrived: int = 0
 ) -> Source:
     """The input that options name, or `stored` files of it, from which others `arrived` since."""
-    places = options.input if options.reads_table else tuple(map(absolute, options.input))
     try:
         if options.reads_table:
             return find_input(options, state)
+        listing = Listing([] if stored is None else stored.files, {})
         if stored is None:
-            output = state.folder.path
-            listing = list_input(options.input, options.input_format, output)
-        else:
-            listing = Listing(stored.files, {})
-        formats = {file.format for file in listing.files}
-        if options.input_format == EACH_FILE and WHOLE_FILES not in formats:
-            raise UsageError("--input_format files is for text files, and --input names none")
+            listing = list_input(options.input, options.input_format, state.folder.path)
         files = listing.files
+        if options.input_format == EACH_FILE and WHOLE_FILES not in {one.format for one in files}:
+            raise UsageError("--input_format files is for text files, and --input names none")
         if stored is None:
             files = listing.first(options.limit, named_columns(options))
         examples = are_examples(files)
@@ -220,7 +214,7 @@ def find_source(
         if not options.dry_run:
             raise
         return Source(
-            patterns=places,
+            patterns=options.input if options.reads_table else tuple(map(absolute, options.input)),
             listing=Listing([], {}),
             files=[],
             digest=listing_digest([]),
@@ -229,7 +223,7 @@ def find_source(
             unchecked=str(error),
         )
     return Source(
-        patterns=places,
+        patterns=tuple(map(absolute, options.input)),
         listing=listing,
         files=files,
         digest=listing_digest(listing.files) if stored is None else stored.digest,
@@ -244,10 +238,8 @@ def find_source(
 
 def plan_work(options: Options, job: RunnerOptions, source: Source, state: OutputState) -> Work:
     """What is computed, and cut into which blocks, by input, model and options."""
-    bundle = resolve_model(options.model)
-    check_computing(job)
-    if source.examples:
-        check_examples(job)
+    bundle, columns = resolve_model(options.model), source.columns
+    check_computing(job, source.examples)
     vector_spec = _vector_spec(options, bundle)
     texts = text_options(options, source.settings, bundle) if source.examples else options
     text_spec = _text_spec(texts, bundle, vector_spec)
@@ -255,31 +247,31 @@ def plan_work(options: Options, job: RunnerOptions, source: Source, state: Outpu
         raise UsageError(
             "--vectors multi is for texts, which get the model's markers; examples have none"
         )
-    if source.columns.text_b is not None:
+    if columns.text_b is not None:
         load_tokenizer(bundle).check_pairs("text_b_column")
-    check_columns(head_settings(bundle, text_spec), source.columns.extra, options)
+    check_columns(head_settings(bundle, text_spec), columns.extra, options)
     check_memory(job, bundle, options.batch_tokens, text_spec.max_seq_length)
     widths = Widths.of(text_spec, vector_spec, bundle)
     accelerated = job.device in ("gpu", "tpu")
     size = options.block_bytes or block_bytes(source.bytes, bundle, widths, accelerated)
     table = source.table.divided(size) if source.table else None
-    metadata = described(options, bundle, vector_spec, text_spec, source.columns.id_type)
+    planned = table.planned if table else None
+    metadata = described(options, bundle, vector_spec, text_spec, columns.id_type)
+    skipped = None
+    if options.skip_existing:
+        skipped = earlier_outputs(options, state.folder.path, metadata)
     work = Work(
         options=options,
         bundle=bundle,
         vector_spec=vector_spec,
         text_spec=text_spec,
-        columns=source.columns,
+        columns=columns,
         metadata=metadata,
         digest=source.digest,
         block_bytes=size,
         part_docs=part_docs(widths),
-        planned=table.planned
-        if table
-        else planned_work(source.files, plan_blocks(source.files, size)),
-        skipped=earlier_outputs(options, state.folder.path, metadata)
-        if options.skip_existing
-        else None,
+        planned=planned or planned_work(source.files, plan_blocks(source.files, size)),
+        skipped=skipped,
         reading=reading_of(bundle, text_spec, source.settings) if source.examples else None,
         table=table,
     )
@@ -301,14 +293,14 @@ def _vector_spec(options: Options, bundle: Bundle) -> VectorSpec:
 def _text_spec(options: Options, bundle: Bundle, vector_spec: VectorSpec) -> TextSpec:
     """How texts become rows, and which kinds of vectors they get."""
     length = options.max_seq_length or bundle.max_seq_length
-    vectors = _vectors(options, bundle)
+    vectors: tuple[str, ...] = ("dense",)
+    if options.command != "tokenize":
+        vectors = bundle.default_vectors if options.vectors is None else options.vectors
+        check_kinds(options, vectors)
     text_spec = options.text_spec(length, document_prompt(bundle, options.prompt), vectors)
     if text_spec.pools_late and vector_spec.pooling != "mean":
-        raise SettingError(
-            "chunk_context",
-            f"document takes the mean of tokens and conflicts with pooling {vector_spec.pooling}",
-            "pooling",
-        )
+        said = f"takes the mean of tokens and conflicts with pooling {vector_spec.pooling}"
+        raise SettingError("chunk_context", f"document {said}", "pooling")
     if text_spec.pools_late and vector_spec.token_dense:
         raise SettingError(
             "chunk_context",
@@ -319,21 +311,3 @@ def _text_spec(options: Options, bundle: Bundle, vector_spec: VectorSpec) -> Tex
     if text_spec.needs_tokens:
         vector_spec.token_shape(bundle.config)
     return fit_texts(bundle, text_spec)
-
-
-def _vectors(options: Options, bundle: Bundle) -> tuple[str, ...]:
-    """The kinds of vectors of a run: those of the options, else what the model is for."""
-    if options.command == "tokenize":
-        return ("dense",)
-    vectors = bundle.default_vectors if options.vectors is None else options.vectors
-    check_kinds(options, vectors)
-    return vectors
-
-
-def _check_skip_blocks(work: Work) -> None:
-    for block in work.options.skip_blocks:
-        if block >= work.planned.blocks:
-            raise UsageError(
-                f"--skip_blocks {block}: the run has {counted(work.planned.blocks, 'block')}, "
-                f"number 0 to {work.planned.blocks - 1}"
-            )

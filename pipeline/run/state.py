@@ -90,7 +90,7 @@ def first_record(run: EmbedRun) -> RunRecord:
             fingerprint=run.work.bundle.fingerprint,
             source=hide_secrets(run.work.bundle.source),
         ),
-        engine=run.target.engine,
+        engine=run.engine,
         vectors=None if run.kind == EXAMPLES else run.work.metadata,
         examples=run.work.metadata if run.kind == EXAMPLES else None,
         input=_input(run),
@@ -101,21 +101,21 @@ def first_record(run: EmbedRun) -> RunRecord:
         ),
         plan=run.goal,
         query_rows=run.source.query_rows,
-        table=run.target.load.requested if run.target.load else None,
+        table=run.load.requested if run.load else None,
         options=options,
         versions=_versions(),
     )
 
 
 def _input(run: EmbedRun) -> RunInput:
-    columns, extra = run.work.columns, run.work.columns.extra
-    paths = run.work.planned.paths if len(run.work.planned.paths) <= _MOST_PATHS else None
+    columns, paths = run.work.columns, run.work.planned.paths
+    extra = columns.extra
     return RunInput(
         patterns=tuple(hide_in(run.source.patterns)),
         format=run.options.input_format,
         listing=run.request.digest,
-        files=len(run.work.planned.paths),
-        paths=None if paths is None else tuple(hide_in(paths)),
+        files=len(paths),
+        paths=tuple(hide_in(paths)) if len(paths) <= _MOST_PATHS else None,
         skipped_files=run.source.listing.skipped,
         bytes=run.source.bytes,
         text_column=columns.text,
@@ -137,25 +137,19 @@ def _versions() -> dict[str, str]:
 
 def mark_incomplete(output: str, record: RunRecord) -> None:
     """Notes that files of a run are missing, so that the same command continues the run."""
-    change_record(
-        output,
-        lambda present: present.incomplete() if present and present.run == record.run else None,
-    )
+    change_record(output, lambda now: now.incomplete() if now and now.run == record.run else None)
 
 
 def disk_note(state: OutputState, source: Source, work: Work, size: int) -> str | None:
     """A warning if the disk is perhaps too small, by an estimate that may be far off.
 
-    A run that was begun is continued, whatever the disk holds.
+    A run that was begun is continued, whatever the disk holds; an increment may be much smaller.
     """
     record, output = state.record, state.folder.path
-    if work.earlier or is_remote(output):  # an increment may be much smaller
-        return None
-    if state.run == work.fingerprint:
+    if work.earlier or is_remote(output) or state.run == work.fingerprint:
         return None
     freed = record.written("bytes") if record and work.options.overwrite else 0
-    free = shutil.disk_usage(nearest_folder(output)).free + freed
-    if size <= free:
+    if size <= (free := shutil.disk_usage(nearest_folder(output)).free + freed):
         return None
     return (
         f"warning: {state.name} has {shown_bytes(free)} free, but about {source.documents:,} "
@@ -227,28 +221,24 @@ def _make_room(run: EmbedRun, state: OutputState) -> None:
 
     The vectors of such a part stay until the new ones replace them.
     """
-    standing = _standing(run, state)
+    standing, folder = _standing(run, state), run.folder
     with state.errors():
         if standing == "empty" or (standing == "void" and _must_be_emptied(run, state)):
-            run.folder.remove_all()
+            folder.remove_all()
         elif standing == "void":
-            remove([run.folder.record])
-        if standing != "reopened":
-            return
-        blocks = _unskipped_blocks(run, state)
-        unskipped = [part for part in state.parts if part[0] in blocks and _is_skipped(run, *part)]
-        again = {*unskipped, *failed_parts(run, state)}
-        run.folder.remove_block_records(sorted(again))
-        run.folder.remove_files(
-            name
-            for name in state.files
-            if output_name(name).kind == REJECTED and part_of(name) in again
-        )
-
-
-def _is_skipped(run: EmbedRun, block: int, part: int) -> bool:
-    record = read_block_record(run.folder, block, part, run.fingerprint)
-    return record is not None and BLOCK_SKIPPED in record.rejected
+            remove([folder.record])
+        elif standing == "reopened":
+            again, blocks = {*failed_parts(run, state)}, _unskipped_blocks(run, state)
+            for part in state.parts:
+                if part[0] in blocks:
+                    record = read_block_record(folder, *part, run.fingerprint)
+                    again |= {part} if record and BLOCK_SKIPPED in record.rejected else set()
+            folder.remove_block_records(sorted(again))
+            folder.remove_files(
+                name
+                for name in state.files
+                if output_name(name).kind == REJECTED and part_of(name) in again
+            )
 
 
 def forecast(run: EmbedRun) -> list[str]:
@@ -286,17 +276,21 @@ def failed_parts(run: EmbedRun, state: OutputState) -> list[tuple[int, int]]:
     None of a run whose rows are in a table to which rows are only added: those of these parts would
     be there twice. None, too, where the rows of a query are gone.
     """
-    record = state.record
-    if record is None or record.run != run.fingerprint or run.source.expired:
+    record, load = state.record, run.load
+    if record is None or record.run != run.fingerprint or run.source.expired or is_final(record):
         return []
-    if not state.failed_parts or is_final(record):
-        return []
-    load = run.target.load
-    if load is None or load.disposition == "truncate":
+    if load is None or load.disposition == "truncate" or not state.failed_parts:
         return state.failed_parts
-    try:
+    with _table_errors():
         return [] if has_load_job(load) else state.failed_parts
-    except ValueError as error:  # the table cannot be read
+
+
+@contextmanager
+def _table_errors() -> Iterator[None]:
+    """Raises UsageError where a table cannot be read."""
+    try:
+        yield
+    except ValueError as error:
         raise UsageError(str(error)) from error
 
 
@@ -321,20 +315,16 @@ def _must_be_emptied(run: EmbedRun, state: OutputState) -> bool:
     stray = next(iter(state.files), state.run and "block records")
     if run.options.overwrite:
         return state.is_void or stray is not None
-    if stray is not None and not _is_unfinished(run, state):
+    # A power cut came before a run of this input finished a part: its files are none.
+    listing = state.listing if state.is_void and state.run is None else None
+    is_ours = listing is not None and listing.digest == run.work.digest
+    if stray is not None and not is_ours:
         what = "an empty or cut run.json" if state.is_void else "no run.json"
         raise UsageError(
             f"{state.name} holds {stray} but {what}; choose another folder, or --overwrite to "
             "remove the files of that run"
         )
     return stray is not None
-
-
-def _is_unfinished(run: EmbedRun, state: OutputState) -> bool:
-    """Whether a power cut came before a run of this input finished a part: its files are none."""
-    if not state.is_void or state.run is not None or state.listing is None:
-        return False
-    return state.listing.digest == run.work.digest
 
 
 def _claim(run: EmbedRun, state: OutputState) -> RunRecord | None:
@@ -369,64 +359,53 @@ def _claim(run: EmbedRun, state: OutputState) -> RunRecord | None:
 
 
 def _refusal(run: EmbedRun, record: RunRecord) -> str:
-    ours, theirs = first_record(run).to_dict(), record.to_dict()
+    ours, theirs, name = first_record(run).to_dict(), record.to_dict(), run.state.name
     differ = {
-        part: [
-            name for name, value in ours[part].items() if theirs.get(part, {}).get(name) != value
-        ]
+        part: [key for key, value in ours[part].items() if theirs.get(part, {}).get(key) != value]
         for part in (run.kind, "input", "files")
     }
-    changed = [f"--{name}" for names in differ.values() for name in names if name in FLAGS]
+    changed = [f"--{key}" for keys in differ.values() for key in keys if key in FLAGS]
     others = {*differ["input"]} - FLAGS.keys()
     if others - _LIMITED if "limit" in differ["input"] else others:
         changed.append("the input")
-    new = ", with --skip_existing for this one to embed only what is new"
-    new = "" if differ[run.kind] else new
+    new = (
+        "" if differ[run.kind] else ", with --skip_existing for this one to embed only what is new"
+    )
+    cure = f"choose another folder{new}, or --overwrite to replace it"
     stored = run.state.listing if changed == ["the input"] else None
-    if stored is not None and (touched := times_only(stored, run.source.listing.files)):
+    touched = [] if stored is None else times_only(stored, run.source.listing.files)
+    if not touched:
         return (
-            f"{run.state.name} holds another run: {counted(len(touched), 'file')} of the input "
-            f"{'has' if len(touched) == 1 else 'have'} another time than when it began, and the "
-            "size of then. If the bytes are the same, too, give the time back, and the same "
-            f"command continues: touch -d @{touched[0].modified!r} "
-            f"{shlex.quote(touched[0].path)}{', and so on' if len(touched) > 1 else ''} (a copy "
-            f"by cp -p or rsync -t keeps times); else choose another folder{new}, or --overwrite "
-            "to replace it"
+            f"{name} holds another run ({', '.join(changed) or 'settings'} changed since); {cure}"
         )
     return (
-        f"{run.state.name} holds another run ({', '.join(changed) or 'settings'} "
-        f"changed since); choose another folder{new}, or --overwrite to replace it"
+        f"{name} holds another run: {counted(len(touched), 'file')} of the input "
+        f"{'has' if len(touched) == 1 else 'have'} another time than when it began, and the "
+        "size of then. If the bytes are the same, too, give the time back, and the same "
+        f"command continues: touch -d @{touched[0].modified!r} "
+        f"{shlex.quote(touched[0].path)}{', and so on' if len(touched) > 1 else ''} (a copy "
+        f"by cp -p or rsync -t keeps times); else {cure}"
     )
 
 
 def _complete(run: EmbedRun, state: OutputState) -> RunRecord | None:
     """The record if nothing is left to do: by the names and sizes of files, and what was loaded."""
-    record = state.record
+    record, load, options = state.record, run.load, run.options
     if record is None or not record.is_done or _standing(run, state) != "same":
         return None
-    refused = record.status == "refused"
-    if not refused and _is_withheld(run, record):
-        return None  # more may be deleted now
-    if refused and problem_of(record, run.options) is None:
+    refused, changes = record.status == "refused", record.numbers.changes
+    if refused and problem_of(record, options) is None:
         return None  # more may be rejected now: what is left is to load it
-    if not refused and record.table != (run.target.load.requested if run.target.load else None):
+    if not refused and record.table != (load.requested if load else None):
         return None
+    held = None if refused or changes is None else changes.withheld
+    if changes and held and withheld(changes, options.max_deleted, run.reads_all) is None:
+        return None  # more may be deleted now, and is not marked so
     listing = f"{listing_hash(state.files):016x}"
     if listing != record.numbers.listing or len(state.parts) < record.numbers.counts.parts:
         return None
-    try:
-        loaded = refused or run.target.load is None or is_loaded(run.target.load, record.loads)
-    except ValueError as error:  # the table cannot be read
-        raise UsageError(str(error)) from error
-    return record if loaded else None
-
-
-def _is_withheld(run: EmbedRun, record: RunRecord) -> bool:
-    """Whether a complete run did not mark what is gone as deleted, and would by its options now."""
-    changes = record.numbers.changes
-    if changes is None or changes.withheld is None:
-        return False
-    return withheld(changes, run.options.max_deleted, run.reads_all) is None
+    with _table_errors():
+        return record if refused or load is None or is_loaded(load, record.loads) else None
 
 
 def _unskipped_blocks(run: EmbedRun, state: OutputState) -> set[int]:

@@ -11,7 +11,7 @@ from bert_embed.models.heads.kinds import KINDS
 from bert_embed.models.static import NO_LIMIT
 from bert_embed.pipeline.options.embed import Options
 from bert_embed.results.names import DELETED
-from bert_embed.results.run_record import Result, RunRecord
+from bert_embed.results.run_record import ChangeCounts, Result, RunRecord
 from bert_embed.settings import DOCUMENT_CONTEXT
 from bert_embed.transforms.bigquery.client import TableName
 from bert_embed.transforms.ledger import is_nothing, problem
@@ -48,17 +48,15 @@ def is_final(record: RunRecord) -> bool:
 
 def failure_lines(output: str, record: RunRecord) -> Iterator[str]:
     """What to do about texts on which the model failed, in a line or none."""
-    failed = failed_in_model(record.numbers.rejected)
-    if not failed:
-        return
-    texts = f"the model failed on {counted(failed, 'text')}"
-    if is_final(record):
-        yield (
-            f"{texts}, and the table has the rows of all others: the same command with "
-            f"--skip_existing {output} and another --output tries them again and adds them"
-        )
-    else:
-        yield f"{texts}: the same command tries again"
+    if failed := failed_in_model(record.numbers.rejected):
+        texts = f"the model failed on {counted(failed, 'text')}"
+        if is_final(record):
+            yield (
+                f"{texts}, and the table has the rows of all others: the same command with "
+                f"--skip_existing {output} and another --output tries them again and adds them"
+            )
+        else:
+            yield f"{texts}: the same command tries again"
 
 
 MOST_NAMED = 5
@@ -117,11 +115,8 @@ SELECT id, each.* FROM `{path}`, UNNEST({folder}) AS each;
 def skipped_text(files: Mapping[str, int]) -> str:
     kinds = {HIDDEN: "hidden", OF_RUNS: "of a run's output", LINKS: "a link to another"}
     why = [text for name, text in kinds.items() if name in files]
-    others = files.keys() - kinds.keys()
-    if any(name.startswith(".") for name in others):
-        why.append("not text")
-    if not all(name.startswith(".") for name in others):
-        why.append("beside the data")
+    others = {name.startswith(".") for name in files.keys() - kinds.keys()}
+    why += ["not text"] * (True in others) + ["beside the data"] * (False in others)
     shown = " or ".join(why)
     skipped = counted(sum(files.values()), f"file is {shown} and is", f"files are {shown} and are")
     return f"{skipped} skipped ({suffix_counts(files)})"
@@ -133,60 +128,62 @@ def suffix_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(shown[:MOST_NAMED]) + ", …" * (len(shown) > MOST_NAMED)
 
 
-def summary_lines(output: str, record: RunRecord, page: str | None = None) -> list[str]:
+def summary_lines(output: str, record: RunRecord, page: str | None = None) -> Iterator[str]:
     """What came out of a complete run, by its record; `page` is the path of its report."""
-    result = record.numbers
-    counts = result.counts
+    result, changes = record.numbers, record.numbers.changes
+    counts, skipped_files = result.counts, record.input.skipped_files
     skipped = f"{counts.skipped:,} skipped, " if counts.skipped else ""
     rejected = ", ".join(f"{count:,} {reason}" for reason, count in result.rejected.items())
     stages = ", ".join(f"{name} {spent:.1f}" for name, spent in result.stage_seconds.items())
     done = "embedded" if record.kind == "vectors" else "tokenized"
     again = counts.parts_reused > 0
     rows = ", ".join(f"{kind}/ {files.rows:,}" for kind, files in result.written.items())
-    lines = [
+    yield (
         f"{counted(counts.records, 'record')}: {counts.embedded:,} {done}, {skipped}"
         f"{counts.rejected:,} rejected{f' ({rejected})' if rejected else ''}"
-    ]
-    lines += _change_lines(result)
+    )
+    if changes is not None:
+        yield from _change_lines(changes)
     if counts.records == 0:
-        lines.append("warning: the input holds no records")
-    if record.input.skipped_files:
-        lines.append(skipped_text(record.input.skipped_files))
+        yield "warning: the input holds no records"
+    if skipped_files:
+        yield skipped_text(skipped_files)
     if again:
         reused = counts.parts_reused, counts.parts
-        lines.append(f"{counted_of(*reused, 'part', 'was', 'were')} there before")
-    return [
-        *lines,
-        f"{counted(result.tokens, 'token')}, padding {100 * result.padding_share:.1f}%, "
-        f"{_cut_text(record)}",
-        *_unknown_lines(result),
-        *_unfit_lines(record),
-        *_context_lines(result),
-        *_zero_lines(result),
+        yield f"{counted_of(*reused, 'part', 'was', 'were')} there before"
+    padding = f"padding {100 * result.padding_share:.1f}%"
+    yield f"{counted(result.tokens, 'token')}, {padding}, {_cut_text(record)}"
+    yield from _unknown_lines(result)
+    yield from _unfit_lines(record)
+    if result.cut_contexts:
+        documents = counted(result.cut_contexts, "document")
+        yield f"contexts of {documents} were cut, at half of what the model reads at a time"
+    if result.zero_vectors:
+        zeros = counted(result.zero_vectors, "vector is", "vectors are")
+        yield f"{zeros} all zeros: their cosine with any other is 0 here, NaN in most databases"
+    yield (
         f"{result.elapsed_seconds:.1f} s{' this time' if again else ''}: {_speed(result)} "
-        f"(seconds per stage{', of all attempts' if again else ''}: {stages})",
+        f"(seconds per stage{', of all attempts' if again else ''}: {stages})"
+    )
+    yield (
         f"{record.kind} in {output}{f' (rows: {rows})' if rows else ''}, everything about the "
-        f"run in {output}/run.json{f', the report in {page}' if page else ''}",
-    ]
+        f"run in {output}/run.json{f', the report in {page}' if page else ''}"
+    )
 
 
-def _change_lines(result: Result) -> Iterator[str]:
+def _change_lines(changes: ChangeCounts) -> Iterator[str]:
     """What is new, changed and gone since the earlier outputs."""
-    changes = result.changes
-    if changes is None:
-        return
     listed = f" ({DELETED}/ lists them)" if changes.gone and not changes.withheld else ""
     yield (
         f"{changes.new:,} new, {changes.changed:,} changed, {changes.gone:,} gone of "
         f"{counted(changes.earlier, 'document')} of earlier outputs{listed}"
     )
     if changes.withheld is not None and not changes.withheld.endswith((" 0", " 0%")):
-        kept = f"{counted(changes.gone, 'document')} not in the input kept"
         advice = ""
         if changes.withheld.startswith("--max_deleted"):
-            advice = (
-                f"; if they are gone, the same command with --max_deleted {changes.gone} says so"
-            )
+            same = f"the same command with --max_deleted {changes.gone} says so"
+            advice = f"; if they are gone, {same}"
+        kept = f"{counted(changes.gone, 'document')} not in the input kept"
         yield f"warning: {kept}, as {changes.withheld}{advice}"
 
 
@@ -216,50 +213,30 @@ def _unfit_lines(record: RunRecord) -> Iterator[str]:
             yield f"warning: extra column {name}: {values} not {kind or None}, and null"
 
 
-def _context_lines(result: Result) -> Iterator[str]:
-    if result.cut_contexts:
-        documents = counted(result.cut_contexts, "document")
-        yield f"contexts of {documents} were cut, at half of what the model reads at a time"
-
-
-def _zero_lines(result: Result) -> Iterator[str]:
-    if result.zero_vectors:
-        zeros = counted(result.zero_vectors, "vector is", "vectors are")
-        yield f"{zeros} all zeros: their cosine with any other is 0 here, NaN in most databases"
-
-
 def _unknown_lines(result: Result) -> Iterator[str]:
     """The share of [UNK]; and warnings where much of the text did not reach the model."""
     unknown = result.unknown
     if unknown.tokens:
         shown = counted(unknown.tokens, "token is", "tokens are")
         yield f"{shown} [UNK], {_percent(unknown.share)}"
-    if result.cut_share > _MUCH:
-        yield (
-            f"warning: {_percent(result.cut_share)} of the tokens were cut and have no part in "
-            f"the vectors: {ADVICE['cut']}"
-        )
-    if unknown.share > _MUCH:
-        yield (
-            f"warning: {_percent(unknown.share)} of the tokens are words that the model does "
-            f"not know: {ADVICE['unknown']}"
-        )
-    if unknown.continuing_share > _MUCH_SPLIT:
-        yield (
-            f"warning: {_percent(unknown.continuing_share)} of the tokens continue a word, as in a "
-            f"language that the model was not trained on: {ADVICE['unknown']}"
-        )
+    foreign = "continue a word, as in a language that the model was not trained on"
+    for share, most, what, advice in (
+        (result.cut_share, _MUCH, "were cut and have no part in the vectors", "cut"),
+        (unknown.share, _MUCH, "are words that the model does not know", "unknown"),
+        (unknown.continuing_share, _MUCH_SPLIT, foreign, "unknown"),
+    ):
+        if share > most:
+            yield f"warning: {_percent(share)} of the tokens {what}: {ADVICE[advice]}"
 
 
 def rows_text(settings: Mapping[str, Any]) -> str:
     """What happens to texts that are longer than a row."""
-    length = settings["max_seq_length"]
-    rows = f"{_LONG_TEXTS[settings['long_text']]} {length} tokens"
-    if length == NO_LIMIT:
-        rows = "texts of any length"
-    chunk, most = settings.get("chunk"), settings.get("chunk_tokens")
+    length, chunk, most = (
+        settings.get(name) for name in ("max_seq_length", "chunk", "chunk_tokens")
+    )
     if chunk is None:
-        return rows
+        rows = f"{_LONG_TEXTS[settings['long_text']]} {length} tokens"
+        return "texts of any length" if length == NO_LIMIT else rows
     size = f" of up to {most} tokens" if most else ""
     if overlap := settings.get("overlap"):
         units = "words" if chunk == "tokens" else "sentences"
@@ -282,28 +259,26 @@ def _speed(result: Result) -> str:
     return f"{documents:,.0f} documents/s, {''.join(pieces)}{tokens:,.0f} tokens/s"
 
 
-def load_lines(record: RunRecord, started: bool) -> list[str]:
+def load_lines(record: RunRecord, started: bool) -> Iterator[str]:
     """Which vectors are in which tables, and by which job, `started` by this command or not."""
-    lines = []
     tables = record.table.tables if record.table else {}
     for kind, load in record.loads.items():
         table = tables[kind]
         vectors = f"{table}: vectors of {counted(load.documents, 'document')}"
         if load.job is None:
-            lines.append(f"{table}: there was nothing to load")
+            yield f"{table}: there was nothing to load"
         elif started and load.now:
-            lines.append(f"{vectors} loaded at {load.ended} by job {load.job}")
+            yield f"{vectors} loaded at {load.ended} by job {load.job}"
             if record.table and record.table.write_disposition == "truncate" and not load.modified:
-                lines.append(
+                yield (
                     f"note: others changed {table} since this load, which may have replaced its "
                     "rows; the same command loads them again"
                 )
         else:
-            lines.append(
+            yield (
                 f"{vectors} were loaded at {load.ended} by job {load.job}; not loaded again "
                 "(--overwrite does, should rows have been deleted)"
             )
-    return lines
 
 
 _DELETE_STATEMENT = """\
@@ -315,16 +290,12 @@ DELETE FROM `{path}` AS old WHERE EXISTS (SELECT * FROM `{gone}` AS gone WHERE {
 
 def _delete_lines(output: str, record: RunRecord, path: str) -> list[str]:
     """SQL that deletes from a table what an increment marks as deleted."""
-    if DELETED not in record.numbers.written:
-        return []
-    same = "CAST(gone.id AS STRING) = old.id"
-    piece = next((name for name, kind in PIECES.items() if kind in record.numbers.written), None)
-    if piece is not None:
+    same, written = "CAST(gone.id AS STRING) = old.id", record.numbers.written
+    for piece in [name for name, kind in PIECES.items() if kind in written][:1]:
         same += f" AND IFNULL(gone.{piece}, old.{piece}) = old.{piece}"
-    text = _DELETE_STATEMENT.format(
-        path=path, gone=f"{path}_{DELETED}", files=f"{output}/{DELETED}", same=same
-    )
-    return text.splitlines()
+    files = f"{output}/{DELETED}"
+    text = _DELETE_STATEMENT.format(path=path, gone=f"{path}_{DELETED}", files=files, same=same)
+    return text.splitlines() if DELETED in written else []
 
 
 def statements(output: str, record: RunRecord) -> list[str]:

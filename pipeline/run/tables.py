@@ -23,12 +23,11 @@ from bert_embed.pipeline.run.columns import (
 from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import Source, Work
 from bert_embed.pipeline.runners.beam import BeamFlags
-from bert_embed.results.chain import EarlierLists, EarlierOutput
+from bert_embed.results.chain import EarlierLists
 from bert_embed.results.columns import requiring
 from bert_embed.results.names import kinds_of
 from bert_embed.results.run_record import (
     QueryRows,
-    RunRecord,
     read_record,
 )
 from bert_embed.storage.files import FileInfo, join
@@ -55,7 +54,7 @@ from bert_embed.transforms.read.columns import Columns, no_column
 from bert_embed.transforms.read.records import CAN_BE
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import Client, QueryJob
+    from google.cloud.bigquery import Client
 
 
 _DATASET = "_bert_embed"  # the underscore keeps it out of the console's lists
@@ -105,20 +104,22 @@ def find_input(options: Options, state: OutputState) -> Source:
     """
     if options.id_column in (NO_ID_COLUMN, RELATIVE_PLACES):
         raise UsageError("--id_column must be a column: rows of a table have no place")
-    name, query, expired = None, options.query, None
+    name, query, expired, shown = None, options.query, None, "--query"
     if query is None:
-        name = table_name(options.input[0], "input")
+        name, shown = table_name(options.input[0], "input"), f"--input {options.input[0]}"
         if name.partition:
-            raise UsageError(
-                f"--input {options.input[0]} names a partition; select it with --query"
-            )
-    shown = "--query" if name is None else f"--input {name}"
+            raise UsageError(f"{shown} names a partition; select it with --query")
+        shown = f"--input {name}"
     with bigquery_client(job_project(options, name)) as client:
         if options.limit is not None:
-            query = _first_rows(options, name)
+            # The query may end with a comment, which only the end of its line ends.
+            rows = f"`{name.path}`" if name else f"(\n{(query or '').rstrip().rstrip(';')}\n)"
+            query = f"SELECT * FROM {rows} LIMIT {options.limit}"
         if query is not None:
             with translate_errors("--query"):
-                checked = _checked_query(client, query)
+                checked = dry_query(client, query)  # before it costs anything
+            if checked.statement_type not in (None, "SELECT"):
+                raise UsageError(f"--query must be one SELECT, this is {checked.statement_type}")
             if checked.schema:
                 schema = tuple(field.to_api_repr() for field in checked.schema)
                 _table_columns(options, schema, shown)
@@ -130,11 +131,13 @@ def find_input(options: Options, state: OutputState) -> Source:
             columns = _table_columns(options, facts.schema, shown)
             snapshot = facts.modified
             if not expired:
-                snapshot, rows = _count(client, name)
-                read = min(facts.bytes, _read_bytes(client, name, columns) or facts.bytes)
-                facts = replace(facts, rows=rows, bytes=read)
+                snapshot, count = _count(client, name)
+                # The rest of a wide table must not count: its blocks would hold next to no text.
+                names = ", ".join(f"`{column}`" for column in columns.names)
+                job = dry_query(client, f"SELECT {names} FROM `{name.path}`")
+                read = min(facts.bytes, job.total_bytes_processed or facts.bytes)
+                facts = replace(facts, rows=count, bytes=read)
         project = client.project
-    request = TableRequest(name, snapshot, facts.rows, facts.bytes, project, columns)
     # As an entry of a listing: name, size and time identify its state.
     info = FileInfo(f"{name} with {facts.rows} rows", facts.bytes, facts.modified)
     file = InputFile(info, "bigquery", None, facts.bytes)
@@ -145,17 +148,10 @@ def find_input(options: Options, state: OutputState) -> Source:
         digest=listing_digest([file]),
         columns=columns,
         documents=facts.rows,
-        table=request,
+        table=TableRequest(name, snapshot, facts.rows, facts.bytes, project, columns),
         query_rows=None if query is None else facts,
         expired=expired is not None,
     )
-
-
-def _first_rows(options: Options, name: TableName | None) -> str:
-    """A query for `--limit` rows, kept as any query's, so that a run goes on with the same."""
-    # The query may end with a comment, which only the end of its line ends.
-    source = f"`{name.path}`" if name else f"(\n{(options.query or '').rstrip().rstrip(';')}\n)"
-    return f"SELECT * FROM {source} LIMIT {options.limit}"
 
 
 def _facts(client: "Client", name: TableName, shown: str) -> QueryRows:
@@ -163,41 +159,28 @@ def _facts(client: "Client", name: TableName, shown: str) -> QueryRows:
     table = get_table(client, name, **first_request())
     if table is None:
         raise UsageError(f"{shown}: no such table exists, and no file of that name either")
+    cure = f"read it with --query 'SELECT * FROM `{name.path}`"
     if table.table_type not in ("TABLE", "SNAPSHOT"):
-        raise UsageError(
-            f"{shown} is a {table.table_type.lower()}, which has no rows of its own: read it with "
-            f"--query 'SELECT * FROM `{name.path}`'"
-        )
+        what = f"a {table.table_type.lower()}, which has no rows of its own"
+        raise UsageError(f"{shown} is {what}: {cure}'")
     if table.require_partition_filter:
-        raise UsageError(
-            f"{shown} is read with a filter on its partitions alone: read it with --query 'SELECT "
-            f"* FROM `{name.path}` WHERE …'"
-        )
+        what = "read with a filter on its partitions alone"
+        raise UsageError(f"{shown} is {what}: {cure} WHERE …'")
     schema = tuple(field.to_api_repr() for field in table.schema)
     return QueryRows(name.path, 0, table.num_bytes or 0, table.modified.timestamp(), schema)
 
 
 def _count(client: "Client", name: TableName) -> tuple[float, int]:
     """A moment by the service's own clock, and how many rows the table had then."""
-    now = _one(client, "SELECT CURRENT_TIMESTAMP() AS found")
+
+    def one(sql: str) -> Any:
+        return next(iter(client.query(sql, timeout=PATIENCE).result())).found
+
+    now = one("SELECT CURRENT_TIMESTAMP() AS found")
     moment = now if isinstance(now, datetime) else datetime.now(UTC)
     at = moment.astimezone(UTC).isoformat(sep=" ")
     rows = f"SELECT COUNT(*) AS found FROM `{name.path}` FOR SYSTEM_TIME AS OF TIMESTAMP '{at}'"
-    return moment.timestamp(), int(_one(client, rows))
-
-
-def _read_bytes(client: "Client", name: TableName, columns: Columns) -> int | None:
-    """Bytes of the columns that are read, by a query that is not run; None if it does not say.
-
-    The rest of a wide table must not count: its blocks would hold next to no text.
-    """
-    names = ", ".join(f"`{column}`" for column in columns.names)
-    job = dry_query(client, f"SELECT {names} FROM `{name.path}`")
-    return job.total_bytes_processed
-
-
-def _one(client: "Client", sql: str) -> Any:
-    return next(iter(client.query(sql, timeout=PATIENCE).result())).found
+    return moment.timestamp(), int(one(rows))
 
 
 def _table_columns(options: Options, schema: tuple[dict[str, Any], ...], shown: str) -> Columns:
@@ -207,39 +190,30 @@ def _table_columns(options: Options, schema: tuple[dict[str, Any], ...], shown: 
         field["name"]: (field["type"].upper(), field.get("mode", "").upper() == "REPEATED")
         for field in schema
     }
-    required = {name: flag for flag, name in reversed(columns.requested)}
-    single = ["id_column", "text_b_column", "chunk_context"] + ["text_column"] * (
-        len(columns.texts) > 1
-    )
-    for name, flag in required.items():
-        kind, often = _present(present, flag, name, shown)
-        types = _KINDS[flag]
-        if kind not in types or (often and flag in single):
-            wanted = " or ".join(kind for kind in types if kind != "INTEGER")
-            raise UsageError(
-                f"--{flag} {name} of {shown} is {kind}{' REPEATED' * often}; it must be {wanted}"
-            )
+
+    def of_column(flag: str, name: str) -> tuple[str, bool, str]:
+        check_column(name, flag)
+        if name not in present:
+            raise no_column(flag, name, f"no column of {shown}", present)
+        kind, often = present[name]
+        return kind, often, f"--{flag} {name} of {shown} is {kind}{' REPEATED' * often}"
+
+    lists = ["text_column"] if len(columns.texts) == 1 else []
+    for name, flag in {name: flag for flag, name in reversed(columns.requested)}.items():
+        kind, often, said = of_column(flag, name)
+        if kind not in _KINDS[flag] or (often and flag not in lists):
+            wanted = " or ".join(kind for kind in _KINDS[flag] if kind != "INTEGER")
+            raise UsageError(f"{said}; it must be {wanted}")
     extra: dict[str, pa.DataType] = {}
     for name in options.extra_columns or ():
         check_extra_name(check_column(name, "extra_columns"), options.keep_text)
-        kind, often = _present(present, "extra_columns", name, shown)
+        kind, often, said = of_column("extra_columns", name)
         value_type = (_LISTED if often else _TYPES).get(kind)
         if value_type is None:
-            raise UsageError(
-                f"--extra_columns {name} of {shown} is {kind}{' REPEATED' * often}; {CAN_BE}"
-            )
+            raise UsageError(f"{said}; {CAN_BE}")
         extra[name] = pa.list_(value_type) if often else value_type
     id_type = "int64" if present[columns.id or "id"][0] in _INTEGERS else "string"
     return replace(columns, extra=pa.schema(extra.items()) if extra else None, id_type=id_type)
-
-
-def _present(
-    present: dict[str, tuple[str, bool]], flag: str, name: str, shown: str
-) -> tuple[str, bool]:
-    check_column(name, flag)
-    if name not in present:
-        raise no_column(flag, name, f"no column of {shown}", present)
-    return present[name]
 
 
 def _query_rows(
@@ -252,7 +226,9 @@ def _query_rows(
     seven days. Of a complete run that has outlived its rows, the second value is what run.json
     says of them; else it is None.
     """
-    name = _query_table(client, query, state.folder.path, location)
+    dataset = f"{client.project}.{_DATASET}_{location.lower().replace('-', '_')}"
+    digest = hashlib.sha256(f"{query}\n{state.folder.path}".encode()).hexdigest()[:24]
+    name = table_name(f"{dataset}.query_{digest}", "query")
     with translate_errors("--query"):
         exists = get_table(client, name) is not None
     record = state.record
@@ -269,27 +245,14 @@ def _query_rows(
             what = "the --query" if options.limit is None else "a query for --limit"
             raise QueryNotRun(f"a dry run does not run {what}")
         with translate_errors("--query"):
-            _make_dataset(client, name, location, options)
-            _run_query(client, query, name, location)
+            _run_query(client, query, name, location, options)
     return name, None
 
 
-def _checked_query(client: "Client", query: str) -> "QueryJob":
-    """A dry run of the query, with its location and columns, before it costs anything."""
-    job = dry_query(client, query)
-    if job.statement_type not in (None, "SELECT"):
-        raise UsageError(f"--query must be one SELECT, this is {job.statement_type}")
-    return job
-
-
-def _query_table(client: "Client", query: str, output: str, location: str) -> TableName:
-    dataset = f"{client.project}.{_DATASET}_{location.lower().replace('-', '_')}"
-    digest = hashlib.sha256(f"{query}\n{output}".encode()).hexdigest()[:24]
-    return table_name(f"{dataset}.query_{digest}", "query")
-
-
-def _make_dataset(client: "Client", name: TableName, location: str, options: Options) -> None:
-    """Creates our own dataset, whose tables expire, and which the workers' account may read."""
+def _run_query(
+    client: "Client", query: str, name: TableName, location: str, options: Options
+) -> None:
+    """Fills a table of our own dataset, which expires, and the workers' account may read."""
     from google.cloud import bigquery
 
     dataset = bigquery.Dataset(f"{name.project}.{name.dataset}")
@@ -302,11 +265,6 @@ def _make_dataset(client: "Client", name: TableName, location: str, options: Opt
         entries.append(bigquery.AccessEntry("READER", "userByEmail", account))
         dataset.access_entries = entries
         client.update_dataset(dataset, ["access_entries"], timeout=PATIENCE)
-
-
-def _run_query(client: "Client", query: str, name: TableName, location: str) -> None:
-    from google.cloud import bigquery
-
     config = bigquery.QueryJobConfig(
         destination=name.path, write_disposition="WRITE_TRUNCATE", use_query_cache=False
     )
@@ -329,12 +287,14 @@ def find_load(work: Work, name: TableName, state: OutputState, loaded: bool) -> 
 
     `loaded` says whether the output may be asked for what an earlier attempt loaded.
     """
-    extra = work.columns.extra
-    for column in extra or ():
+    for column in work.columns.extra or ():
         check_column(column.name, "extra_columns")
     load = _table_load(work, name, state)
     _check_rows_stay(load, work)
-    recorded = _recorded_loads(state.record, load) if loaded else set()
+    found = state.record if loaded else None
+    is_same = found is not None and (found.run, found.table) == (load.run, load.requested)
+    loads = found.loads if found and is_same else {}
+    recorded = {kind for kind, done in loads.items() if done.job is not None}
     try:
         return _checked_load(load, work, recorded)
     except (NoCredentials, StorageError) as error:
@@ -414,8 +374,8 @@ def since_compared(work: Work, state: OutputState) -> Work:
     So it is another run once others changed the table. One that the output holds keeps the state
     that it began with, unless it is begun again.
     """
-    options = work.options
-    if all(one.files is not None for one in work.earlier):
+    options, skipped = work.options, work.skipped
+    if skipped is None or all(one.files is not None for one in skipped.outputs):
         return work
     record = state.record
     load = _table_load(work, table_name(options.output_table or "", "output_table"), state)
@@ -428,14 +388,13 @@ def since_compared(work: Work, state: OutputState) -> Work:
             runs = EarlierLists().of(state.folder.path, record)
             kept = {run.output: run.listing for run in runs if run.output in same}
     begun = {place: one for place, one in kept.items() if one.startswith(same[place])}
-    again, new = (_in_states(work, digests) for digests in (states | begun, states))
+
+    def in_states(digests: dict[str, str]) -> Work:
+        outputs = [replace(one, digest=digests.get(one.place, one.digest)) for one in work.earlier]
+        return replace(work, skipped=replace(skipped, outputs=tuple(outputs)))
+
+    again, new = in_states(states | begun), in_states(states)
     return again if record is not None and again.fingerprint == record.run else new
-
-
-def _in_states(work: Work, digests: dict[str, str]) -> Work:
-    skipped = required(work.skipped, "earlier outputs")
-    earlier = (replace(one, digest=digests.get(one.place, one.digest)) for one in skipped.outputs)
-    return replace(work, skipped=replace(skipped, outputs=tuple(earlier)))
 
 
 def _check_rows_stay(load: TableLoad, work: Work) -> None:
@@ -447,8 +406,11 @@ def _check_rows_stay(load: TableLoad, work: Work) -> None:
             "stand there twice: choose another table"
         )
     for one in work.earlier if load.disposition == "truncate" else ():
-        for name in _tables_of(one):
-            theirs = table_name(name, "skip_existing")
+        names: Iterable[str] = [one.place]  # a table, or those that an output was loaded into
+        if one.files is not None:
+            record = read_record(one.place)
+            names = record.table.tables.values() if record and record.table else ()
+        for theirs in (table_name(name, "skip_existing") for name in names):
             ours = targets.get(str(theirs))
             if ours and (one.files is None or ours.partition in ("", theirs.partition)):
                 raise UsageError(
@@ -456,18 +418,3 @@ def _check_rows_stay(load: TableLoad, work: Work) -> None:
                     f"{one.place} from --output_table {ours.destination}, and this run does not "
                     "embed them again: choose append, or another table"
                 )
-
-
-def _tables_of(earlier: EarlierOutput) -> Iterable[str]:
-    """The table that an earlier output is, or those that it was loaded into."""
-    if earlier.files is None:
-        return [earlier.place]
-    record = read_record(earlier.place)
-    return record.table.tables.values() if record and record.table else ()
-
-
-def _recorded_loads(record: RunRecord | None, load: TableLoad) -> set[str]:
-    """The kinds of vectors that an earlier attempt of the run has loaded, by its run.json."""
-    if record is None or record.run != load.run or record.table != load.requested:
-        return set()
-    return {kind for kind, done in record.loads.items() if done.job is not None}

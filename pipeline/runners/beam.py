@@ -75,11 +75,6 @@ class BeamFlags:
         return list(self["dataflow_service_options"] or ())
 
     @property
-    def prime(self) -> bool:
-        """Whether the job uses Dataflow Prime."""
-        return "enable_prime" in (*self.experiments, *self.service_options)
-
-    @property
     def one_process(self) -> bool:
         """Whether a worker is limited to one process."""
         return ONE_PROCESS in self.experiments
@@ -96,14 +91,14 @@ class BeamFlags:
         return next(filter(None, hints), None)
 
     @property
-    def shares_gpu(self) -> bool:
-        """Whether several processes compute on one GPU."""
-        return "use_nvidia_mps" in (self.worker_accelerator or self.hinted_accelerator or "")
+    def accelerator(self) -> str | None:
+        """What either of them says, the first first."""
+        return self.worker_accelerator or self.hinted_accelerator
 
     @property
     def accelerator_type(self) -> str | None:
         """The service's name of the accelerator that either of them names."""
-        return accelerator_part(self.worker_accelerator or self.hinted_accelerator or "", "type")
+        return accelerator_part(self.accelerator or "", "type")
 
     @property
     def topology(self) -> str | None:
@@ -133,7 +128,6 @@ class BeamFlags:
 
 # A letter as Google Cloud takes it: of any script, but no capital.
 _LABEL = re.compile(r"[\w-]{0,63}")
-_FILES = ("setup_file", "requirements_file", "extra_packages", "sdk_location")
 _PACKAGES = (".tar", ".tar.gz", ".whl", ".zip")
 
 
@@ -163,30 +157,25 @@ def flag_problems(flags: BeamFlags, is_dataflow: bool) -> Iterator[str]:
     for name in ("runtime_type_check", "performance_runtime_type_check"):
         if flags[name]:
             yield f"--{name} is not offered: what it refuses is shown, and may be a text"
-    for key, value in flags.labels.items() if is_dataflow else ():
-        if not (key and all(_is_label(one) for one in (key, value))):
+    for label in flags.labels.items() if is_dataflow else ():
+        texts = [one for one in label if isinstance(one, str) and one == one.lower()]
+        if not label[0] or len(list(filter(_LABEL.fullmatch, texts))) < 2:
             yield (
-                f"--labels {key}={value}: keys and values are of small letters, digits, _ and -, "
-                "at most 63 of them"
+                f"--labels {label[0]}={label[1]}: keys and values are of small letters, digits, _ "
+                "and -, at most 63 of them"
             )
-    for name in _FILES:
-        for path in (flags[name] or ()) if name == "extra_packages" else [flags[name]]:
-            yield from _file_problem(name, path)
-
-
-def _is_label(word: object) -> bool:
-    return isinstance(word, str) and word == word.lower() and _LABEL.fullmatch(word) is not None
-
-
-def _file_problem(name: str, path: str | None) -> Iterator[str]:
-    if not path or "://" in path or (name == "sdk_location" and os.path.isdir(path)):
-        return
-    if name == "sdk_location" and path in ("default", "container"):
-        return
-    if not os.path.isfile(path):
-        yield f"--{name} {path} does not exist"
-    elif name == "extra_packages" and not path.endswith(_PACKAGES):
-        yield f"--{name} {path} is no package: its name must end in {', '.join(_PACKAGES)}"
+    files = [(name, flags[name]) for name in ("setup_file", "requirements_file", "sdk_location")]
+    files += [("extra_packages", path) for path in flags["extra_packages"] or ()]
+    for name, path in files:
+        if not path or "://" in path:
+            continue
+        if name == "sdk_location" and (path in ("default", "container") or os.path.isdir(path)):
+            continue
+        if not os.path.isfile(path):
+            yield f"--{name} {path} does not exist"
+        elif name == "extra_packages" and not path.endswith(_PACKAGES):
+            end = f"its name must end in {', '.join(_PACKAGES)}"
+            yield f"--{name} {path} is no package: {end}"
 
 
 def _after(values: Sequence[str] | None, start: str) -> str | None:
@@ -201,12 +190,11 @@ def configure_storage(job: RunnerOptions) -> None:
 
 def pipeline_options(job: RunnerOptions, flags: Sequence[str]) -> PipelineOptions:
     """Beam's options for a job with these flags of Beam, on its runner."""
-    name = job.runner
-    if job.name in SWITCHING:
+    name = DEFAULT_RUNNER if job.name in SWITCHING else job.runner
+    if name != job.runner:
         _logger.warning(
             "--runner %s would take the runner that it can download; this run takes %s",
+            job.runner,
             name,
-            DEFAULT_RUNNER,
         )
-        name = DEFAULT_RUNNER
     return PipelineOptions([*flags, f"--runner={name}"])

@@ -4,8 +4,9 @@ import hashlib
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -29,22 +30,24 @@ from bert_embed.pipeline.runners.options import (
     device_of,
 )
 from bert_embed.storage.files import is_remote
+from bert_embed.storage.gcs import (
+    LOOK_AT_BUCKET,
+    QUICK,
+    SCHEME,
+    held_permissions,
+    service_session,
+)
 
 _BY_JOB, _HINTED = "--dataflow_service_options worker_accelerator", "--resource_hints accelerator"
+_SEVERAL = "use_multiple_sdk_containers"
 # How tags of our images, and names of Beam's, say which Python they have.
 _IMAGE_PYTHON = re.compile(r"(?<![a-z])py(?:thon)?3\.?([0-9]+)(?![0-9.])")
 # Bundles at once in a process that computes on all chips of a machine, each of which holds a block.
 # The service takes as many as there are processors: up to 224, which all tokenize under one lock.
 _BUNDLES = 12
 _NOT_ON = {"gpu": ("int8",), "tpu": ("int8", "float16")}
-
-
-@dataclass(frozen=True)
-class JobPlaces:
-    """The places that a job's workers read and write, each with the setting that names it."""
-
-    read: tuple[tuple[str, str], ...]
-    written: tuple[tuple[str, str], ...]
+# The fields of a run that its job's name and labels tell: command, output, run and model.
+Identity = tuple[str, str, str, str]
 
 
 def accelerator_of(job: RunnerOptions) -> Accelerator | None:
@@ -57,25 +60,71 @@ def accelerator_of(job: RunnerOptions) -> Accelerator | None:
     return next(known, None)
 
 
-def check_dataflow(job: RunnerOptions, flags: BeamFlags, places: JobPlaces) -> None:
-    """Refuses flags that conflict or are missing, and a machine without Dataflow's client."""
-    chosen = ACCELERATORS.get(job.accelerator or "")
-    type_name = chosen.type if chosen else flags.accelerator_type
-    if problems := [*_service(flags), *_local_places(places)]:
-        # Most lack several at first.
-        raise UsageError("; ".join([*problems, *_packaging(flags, type_name)]))
-    for problem in (
-        *_accelerators(job, flags, type_name),
-        *device_problems(job, type_name),
-        *_disk(flags, type_name),
-        *_packaging(flags, type_name),
-    ):
-        raise UsageError(problem)
-    with requires("--runner DataflowRunner", "apache-beam[gcp]"):
-        import google.cloud.dataflow  # noqa: F401
+_OBJECTS = tuple(f"storage.objects.{verb}" for verb in ("create", "delete", "get", "list"))
+_JOBS = "dataflow.jobs.create", "dataflow.jobs.get"
+# A role that has each; docs/cloud.md lists them all.
+_ROLES = {
+    "storage.buckets": "Storage Legacy Bucket Reader",
+    "storage.objects": "Storage Object User",
+    "dataflow.jobs": "Dataflow Developer",
+    "iam.serviceAccounts": "Service Account User",
+}
 
 
-def _service(flags: BeamFlags) -> Iterator[str]:
+def check_permissions(flags: BeamFlags, output: str) -> None:
+    """UsageError that names a permission which a Dataflow job to `output` needs and is missing.
+
+    What Google does not answer in a few seconds counts as granted: the job itself will say it.
+    """
+    for what, wanted, held in _asked(flags, output):
+        for name in wanted:
+            if held is not None and name not in held:
+                role = _ROLES[name.rpartition(".")[0]]
+                raise UsageError(
+                    f"{what} lacks the permission {name} for the account that submits: give it the "
+                    f"role {role} there, see docs/cloud.md#roles"
+                )
+
+
+def _asked(
+    flags: BeamFlags, output: str
+) -> Iterator[tuple[str, tuple[str, ...], frozenset[str] | None]]:
+    """What is asked of what, and what this account may do there; None: it is not known."""
+    places = [(f"--{name}", flags[name]) for name in ("temp_location", "staging_location")]
+    for setting, place in (*places, ("--output", output)):
+        if place and place.startswith(SCHEME):
+            wanted = _OBJECTS if setting == "--output" else (LOOK_AT_BUCKET, *_OBJECTS)
+            bucket = place.removeprefix(SCHEME).partition("/")[0]
+            yield f"{setting} {SCHEME}{bucket}", wanted, held_permissions(bucket, wanted)
+    if flags["template_location"]:  # whose launcher starts no job
+        return
+    project, account = flags["project"], flags["service_account_email"]
+    place = f"cloudresourcemanager.googleapis.com/v1/projects/{project}"
+    yield f"--project {project}", _JOBS, _held(flags, place, _JOBS)
+    if account:
+        acts = ("iam.serviceAccounts.actAs",)
+        place = f"iam.googleapis.com/v1/projects/-/serviceAccounts/{account}"
+        yield f"--service_account_email {account}", acts, _held(flags, place, acts)
+
+
+def _held(flags: BeamFlags, place: str, wanted: tuple[str, ...]) -> frozenset[str] | None:
+    import requests
+    from google.auth.exceptions import GoogleAuthError
+
+    endpoint = flags["dataflow_endpoint"] or ""
+    host, _, path = place.partition("/")
+    # What stands in for Dataflow stands in for these services.
+    start = endpoint.rstrip("/") if "//localhost" in endpoint else f"https://{host}"
+    url = f"{start}/{path}:testIamPermissions"
+    with suppress(GoogleAuthError, requests.RequestException, ValueError):
+        if (session := service_session()) is not None:
+            answer = session.post(url, json={"permissions": list(wanted)}, timeout=QUICK)
+            if answer.status_code == 200:
+                return frozenset(answer.json().get("permissions", ()))
+    return None
+
+
+def _missing(flags: BeamFlags) -> Iterator[str]:
     if not is_remote(flags["temp_location"] or ""):
         yield (
             "--temp_location is missing: --runner DataflowRunner requires a folder in Cloud "
@@ -87,66 +136,47 @@ def _service(flags: BeamFlags) -> Iterator[str]:
         yield "--region is missing: give the one where the buckets are, such as us-central1"
 
 
-def _local_places(places: JobPlaces) -> Iterator[str]:
+def _local_places(read: Sequence[tuple[str, str]], output: str) -> Iterator[str]:
     give = "write; give a folder in Cloud Storage, such as gs://my-bucket/vectors"
     copy = "read; copy it to Cloud Storage and give its gs:// address"
-    for named, advice in ((places.written, give), (places.read, copy)):
-        for setting, place in named:
-            if not is_remote(place):
-                yield (
-                    f"{setting} {place} is on this machine, where Dataflow's workers cannot "
-                    f"{advice}"
-                )
+    for setting, place, advice in (("--output", output, give), *((*one, copy) for one in read)):
+        if not is_remote(place):
+            here = "is on this machine, where Dataflow's workers cannot"
+            yield f"{setting} {place} {here} {advice}"
 
 
 def _accelerators(job: RunnerOptions, flags: BeamFlags, type_name: str | None) -> Iterator[str]:
-    by_job, hinted = flags.worker_accelerator, flags.hinted_accelerator
-    for flag, value in (
-        (_BY_JOB, by_job),
-        (_HINTED, hinted),
-    ):
+    hinted, device = flags.hinted_accelerator, type_name and device_of(type_name)
+    for flag, value in ((_BY_JOB, flags.worker_accelerator), (_HINTED, hinted)):
         if job.accelerator and value:
             yield f"--accelerator {job.accelerator} conflicts with {flag}, give only one"
         if value and not accelerator_part(value, "type"):
             yield f"{flag}={value} names no type, such as type:nvidia-l4;count:1"
-    device = type_name and device_of(type_name)
     if device == "tpu" and hinted:
         yield "a TPU is for every worker of a job: leave resource hints out"
-    if device == "tpu" and "use_multiple_sdk_containers" in flags.experiments:
-        yield (
-            "--experiments use_multiple_sdk_containers conflicts with a TPU, which one process "
-            "holds; leave it out"
-        )
+    if device == "tpu" and _SEVERAL in flags.experiments:
+        held = f"--experiments {_SEVERAL} conflicts with a TPU"
+        yield f"{held}, which one process holds; leave it out"
+    disk, least = flags["disk_size_gb"], LEAST_ACCELERATOR_DISK_GB
+    if device and disk and disk < least:
+        small = f"--disk_size_gb {disk} is too small for the image and the driver"
+        yield f"{small}; give {least} or more"
 
 
 def device_problems(job: RunnerOptions, type_name: str | None) -> Iterator[str]:
     """Says what contradicts the accelerator of workers, by the service's name of it, or None."""
     device = type_name and device_of(type_name)
     named = f"--accelerator {job.accelerator}" if job.accelerator else type_name
+    asked, precision = f"--device {job.device}", job.precision
     if device is None and job.device in _NOT_ON:
-        yield (
-            f"--device {job.device} requires workers with one: give --accelerator, such as "
-            f"{'v5e' if job.device == 'tpu' else 'l4'}"
-        )
+        such = "v5e" if job.device == "tpu" else "l4"
+        yield f"{asked} requires workers with one: give --accelerator, such as {such}"
     if device is not None and job.device not in ("auto", device):
-        yield (
-            f"--device {job.device} would leave {named} idle; give --device {device}, or "
-            "leave the accelerator out"
-        )
-    if device is not None and job.precision in _NOT_ON[device]:
-        yield (
-            f"--precision {job.precision} is not available on {named}; give --precision "
-            "bfloat16, or leave it out for float32"
-        )
-
-
-def _disk(flags: BeamFlags, type_name: str | None) -> Iterator[str]:
-    disk = flags["disk_size_gb"]
-    if type_name and disk and disk < LEAST_ACCELERATOR_DISK_GB:
-        yield (
-            f"--disk_size_gb {disk} is too small for the image and the driver; give "
-            f"{LEAST_ACCELERATOR_DISK_GB} or more"
-        )
+        cure = f"give --device {device}, or leave the accelerator out"
+        yield f"{asked} would leave {named} idle; {cure}"
+    if device is not None and precision in _NOT_ON[device]:
+        cure = "give --precision bfloat16, or leave it out for float32"
+        yield f"--precision {precision} is not available on {named}; {cure}"
 
 
 def _packaging(flags: BeamFlags, type_name: str | None) -> Iterator[str]:
@@ -177,11 +207,25 @@ _LOG = logging.getLogger(__name__)
 _CONSOLE = "https://console.cloud.google.com/dataflow/jobs"
 
 
-def for_dataflow(job: RunnerOptions, places: JobPlaces) -> RunnerOptions:
-    """The job with the `--device` of its accelerator, its flags checked."""
+def for_dataflow(job: RunnerOptions, read: Sequence[tuple[str, str]], output: str) -> RunnerOptions:
+    """The job with the `--device` of its accelerator; UsageError names a flag that is wrong.
+
+    `read` are places that workers read, each behind the flag that names it.
+    """
     flags = BeamFlags.of(job.beam_args)
-    check_dataflow(job, flags, places)
     chosen = ACCELERATORS.get(job.accelerator or "")
+    type_name = chosen.type if chosen else flags.accelerator_type
+    if problems := [*_missing(flags), *_local_places(read, output)]:
+        # Most lack several at first.
+        raise UsageError("; ".join([*problems, *_packaging(flags, type_name)]))
+    for problem in (
+        *_accelerators(job, flags, type_name),
+        *device_problems(job, type_name),
+        *_packaging(flags, type_name),
+    ):
+        raise UsageError(problem)
+    with requires("--runner DataflowRunner", "apache-beam[gcp]"):
+        import google.cloud.dataflow  # noqa: F401
     device = chosen.device if chosen else flags.device
     return replace(job, device=device) if device else job
 
@@ -193,27 +237,18 @@ def model_threads(job: RunnerOptions) -> int | None:
     return None if BeamFlags.of(job.beam_args).one_process else 1
 
 
-def completed_flags(
-    job: RunnerOptions, command: str, output: str, fingerprint: str, model: str
-) -> list[str]:
-    """Beam's flags of a command's job on a cluster, followed by our defaults for the others.
-
-    `fingerprint` is of what it writes, `model` of the model.
-    """
-    words = list(job.beam_args)
+def completed_flags(job: RunnerOptions, identity: Identity) -> list[str]:
+    """Beam's flags of a command's job on a cluster, followed by our defaults for the others."""
+    words, (command, output, run, model) = list(job.beam_args), identity
     flags = BeamFlags.of(words)
     if not flags["job_name"]:
         # The service refuses a second job of this name for the same output.
         place = hashlib.sha256(output.encode()).hexdigest()
-        words.append(f"--job_name=bert-{command}-{fingerprint[:12]}-{place[:6]}")
+        words.append(f"--job_name=bert-{command}-{run[:12]}-{place[:6]}")
     if not job.is_dataflow:
         return words
-    labels = {
-        "application": "bert-embed",
-        "version": bert_embed.__version__.replace(".", "-"),
-        "run": fingerprint,
-        "model": model,
-    }
+    version = bert_embed.__version__.replace(".", "-")
+    labels = {"application": "bert-embed", "version": version, "run": run, "model": model}
     own = [f"--labels={name}={value}" for name, value in labels.items() if name not in flags.labels]
     return [*words, *own, *_workers(job, flags)]
 
@@ -224,14 +259,15 @@ def _workers(job: RunnerOptions, flags: BeamFlags) -> Iterator[str]:
     chosen = ACCELERATORS.get(job.accelerator or "")
     if chosen:
         yield f"--dataflow_service_options={chosen.service_option}"
-    if not flags["machine_type"] and not flags.accelerator_type and not flags.prime:
+    prime = "enable_prime" in (*flags.experiments, *flags.service_options)
+    if not flags["machine_type"] and not flags.accelerator_type and not prime:
         machine = chosen.machine_type if chosen else CPU_MACHINE_TYPE
         yield f"--machine_type={machine}"
     accelerated = chosen is not None or flags.accelerator_type is not None
     if not flags["disk_size_gb"]:
         yield f"--disk_size_gb={ACCELERATOR_DISK_GB if accelerated else CPU_DISK_GB}"
-    several = flags.shares_gpu or "use_multiple_sdk_containers" in flags.experiments
-    if accelerated and not several:
+    shares_gpu = "use_nvidia_mps" in (flags.accelerator or "")
+    if accelerated and not (shares_gpu or _SEVERAL in flags.experiments):
         if not flags.one_process:
             yield f"--experiments={ONE_PROCESS}"
         if not flags["number_of_worker_harness_threads"]:
@@ -248,8 +284,7 @@ def worker_lines(job: RunnerOptions) -> Iterator[str]:
         f"{f'at most {most}' if most else 'as many as the service starts'} workers of "
         f"{flags['machine_type'] or 'a machine that Dataflow chooses'}"
     )
-    accelerator = flags.worker_accelerator or flags.hinted_accelerator
-    if accelerator is not None:
+    if (accelerator := flags.accelerator) is not None:
         machine = flags["machine_type"] or "a machine that Dataflow chooses"
         chosen = ACCELERATORS.get(job.accelerator or "")
         chips = f"{counted(chosen.chips, 'chip')} ({accelerator})" if chosen else accelerator

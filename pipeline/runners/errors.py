@@ -81,12 +81,10 @@ def root_message(error: BaseException) -> str:
     if isinstance(error, grpc.RpcError):
         # All errors of a call have both, though the base class does not declare them.
         return f"{error.code().name}: {' '.join(error.details().split())}"
-    ended = _JOB_ENDED.match(str(error))
+    ended, line = _JOB_ENDED.match(str(error)), _last_line(error)
     if ended and ended[1] == "CANCELLED":
         return "the job was cancelled"
-    line = _last_line(error)
-    lost = _LOST_WORKER.search(line)
-    if lost:
+    if lost := _LOST_WORKER.search(line):
         return f"a worker process died ({lost[1]})"
     if lacking := exhausted(line):
         return lacking
@@ -97,21 +95,23 @@ def root_message(error: BaseException) -> str:
     return step_message(message if colon and kind.rsplit(".", 1)[-1] in _SELF_EXPLANATORY else line)
 
 
+def _kind(error: BaseException) -> str:
+    """The class of the original error, without its module."""
+    return _last_line(error).partition(": ")[0].rsplit(".", 1)[-1]
+
+
 def is_input_error(error: BaseException) -> bool:
     """Whether the original error was an InputError, wherever it was raised."""
-    kind = _last_line(error).partition(": ")[0].rsplit(".", 1)[-1]
-    return isinstance(error, InputError) or kind == InputError.__name__
+    return isinstance(error, InputError) or _kind(error) == InputError.__name__
 
 
 def explains_itself(error: BaseException) -> bool:
     """Whether the sentence is one of ours or of the runner, to which a traceback adds nothing."""
-    if isinstance(error, (InputError, OSError, JobFailed, ReconcileError, grpc.RpcError)):
+    of_us = isinstance(error, (InputError, OSError, JobFailed, ReconcileError, grpc.RpcError))
+    of_runner = _JOB_ENDED.match(str(error)) and _PYTHON not in str(error)
+    if of_us or of_runner or exhausted(_last_line(error)):
         return True
-    if _JOB_ENDED.match(str(error)) and _PYTHON not in str(error):
-        return True
-    if exhausted(_last_line(error)):
-        return True
-    kind = _last_line(error).partition(": ")[0].rsplit(".", 1)[-1]
+    kind = _kind(error)
     ours = kind in _SELF_EXPLANATORY and kind not in ("RuntimeError", "StepError")
     return ours or _ABOUT_A_BLOCK.match(root_message(error)) is not None
 

@@ -1,7 +1,7 @@
 """Runs a job on the runner that its options name, with the model where workers can load it."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
@@ -23,7 +23,7 @@ from bert_embed.pipeline.runners.beam import (
     pipeline_options,
 )
 from bert_embed.pipeline.runners.dataflow import (
-    JobPlaces,
+    Identity,
     accelerator_of,
     completed_flags,
     for_dataflow,
@@ -37,34 +37,37 @@ from bert_embed.transforms.steps import without_cell_labels
 from bert_embed.transforms.worker_bundles import PROGRAMS, publish_bundle
 
 
-def checked_runner(job: RunnerOptions, places: JobPlaces, connects: bool = True) -> RunnerOptions:
-    """The runner of a job that reads and writes some places, checked before any work starts.
+def checked_runner(
+    job: RunnerOptions, read: Sequence[tuple[str, str]], output: str, connects: bool = True
+) -> RunnerOptions:
+    """The runner of a job, checked before any work starts; UsageError names the flag.
 
-    Without `connects` no server is asked. UsageError names the flag.
+    `read` are places that it reads, each behind the flag that names it. Without `connects` no
+    server is asked.
     """
     if job.accelerator is not None and not job.is_dataflow:
-        raise SettingError(
-            "accelerator",
-            "requires runner DataflowRunner; for other runners give device",
-            "runner",
-            "device",
-        )
+        said = "requires runner DataflowRunner; for other runners give device"
+        raise SettingError("accelerator", said, "runner", "device")
     if job.is_dataflow:
-        job = for_dataflow(job, places)
-    if job.beam_args:
-        for problem in flag_problems(BeamFlags.of(job.beam_args), job.is_dataflow):
-            raise UsageError(problem)
+        job = for_dataflow(job, read, output)
+    flags = BeamFlags.of(job.beam_args)
+    for problem in flag_problems(flags, job.is_dataflow) if job.beam_args else ():
+        raise UsageError(problem)
     if job.is_portable:
         check_job_server(job, connects)
-    check_local_runner(job)
+    if job.name in (DEFAULT_RUNNER.lower(), *SWITCHING):
+        for flag in filter(flags.names, ("--num_workers", "--max_num_workers")):
+            raise UsageError(f"{flag} is for Dataflow and has no effect here; set --threads")
     configure_storage(job)
     return job
 
 
-def check_computing(job: RunnerOptions) -> None:
-    """Raises ValueError if no machine, or not this one if it runs here, computes so."""
+def check_computing(job: RunnerOptions, reads_examples: bool) -> None:
+    """Raises ValueError if no machine, or not this one if it runs here, computes or reads so."""
     check = find_backend if job.runs_here else check_precision
     check(job.precision, job.device, job.engine)
+    if reads_examples and job.runs_here and find_spec("tensorflow") is None:
+        raise UsageError(missing("reading TFRecord files of examples", "tensorflow"))
 
 
 def check_memory(
@@ -86,18 +89,16 @@ def check_memory(
         check_fits(bundle, job.precision, batch_tokens, longest, device, chip, memory)
 
 
-def check_examples(job: RunnerOptions) -> None:
-    """Raises UsageError if the job runs here and cannot read TFRecord files of examples."""
-    if job.runs_here and find_spec("tensorflow") is None:
-        raise UsageError(missing("reading TFRecord files of examples", "tensorflow"))
-
-
-def report_lines(report: bool, output_format: str) -> list[str]:
-    """Says if this machine, which writes report.html, cannot read the files that the run writes."""
-    if not report or output_format != "tfrecord" or find_spec("tensorflow"):
-        return []
-    why = missing("report.html of TFRecord files", "tensorflow")
-    return [f"note: {why}; or leave it out with --report false"]
+def notes_of_this_machine(job: RunnerOptions, reads_tfrecord: bool) -> Iterator[str]:
+    """Says if this machine is no faster in int8, or cannot read what its report is of."""
+    if job.precision == "int8" and job.runs_here and not has_int8_products():
+        yield (
+            "note: --precision int8 is no faster than float32 on this processor, which has no "
+            "products in int8 (AVX-512 VNNI, AVX-VNNI, AMX, or asimddp on Arm)"
+        )
+    if reads_tfrecord and not find_spec("tensorflow"):
+        why = missing("report.html of TFRecord files", "tensorflow")
+        yield f"note: {why}; or leave it out with --report false"
 
 
 def engine_of(job: RunnerOptions, bundle: Bundle) -> str | None:
@@ -108,16 +109,6 @@ def engine_of(job: RunnerOptions, bundle: Bundle) -> str | None:
     if not job.runs_here and not bundle.config.engine:
         return None
     return model_backend(bundle.config, job.precision, job.device, job.engine)[0].name
-
-
-def precision_lines(job: RunnerOptions) -> list[str]:
-    """Says if this machine, which computes, is no faster in int8."""
-    if job.precision != "int8" or not job.runs_here or has_int8_products():
-        return []
-    return [
-        "note: --precision int8 is no faster than float32 on this processor, which has no "
-        "products in int8 (AVX-512 VNNI, AVX-VNNI, AMX, or asimddp on Arm)"
-    ]
 
 
 def bundle_for_workers(bundle: Bundle, model: str, job: RunnerOptions) -> Bundle:
@@ -170,25 +161,12 @@ def run_on_runner(
     return waits
 
 
-def describe_idle_job(
-    job: RunnerOptions, command: str, output: str, fingerprint: str, model: str
-) -> None:
+def describe_idle_job(job: RunnerOptions, identity: Identity) -> None:
     """Describes a job that does nothing, where the launcher of a template waits for one.
 
     Without the file the service takes a launch that had nothing to do for one that failed.
     """
-    if not job.is_dataflow or not BeamFlags.of(job.beam_args)["template_location"]:
-        return
-    words = completed_flags(replace(job, accelerator=None), command, output, fingerprint, model)
-    with suppress(JobGoesOn):
-        run_on_runner(job, words, lambda pipeline: pipeline | beam.Create([None]), lambda _: None)
-
-
-def check_local_runner(job: RunnerOptions) -> None:
-    """Refuses flags of Dataflow that have no effect on this machine."""
-    if job.name not in (DEFAULT_RUNNER.lower(), *SWITCHING):
-        return
-    flags = BeamFlags.of(job.beam_args)
-    for flag in ("--num_workers", "--max_num_workers"):
-        if flags.names(flag):
-            raise UsageError(f"{flag} is for Dataflow and has no effect here; set --threads")
+    if job.is_dataflow and BeamFlags.of(job.beam_args)["template_location"]:
+        words = completed_flags(replace(job, accelerator=None), identity)
+        with suppress(JobGoesOn):
+            run_on_runner(job, words, lambda root: root | beam.Create([None]), lambda _: None)

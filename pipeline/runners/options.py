@@ -45,12 +45,14 @@ def _of_kind(
     name: str,
     type_name: str,
     memory_gb: int,
-    machines: Mapping[int, str],
+    machines: str | Mapping[int, str],
     topologies: Mapping[int, str] = MappingProxyType({}),
     runtime: str = "",
 ) -> dict[str, Accelerator]:
     """The accelerators of a kind by `--accelerator`, with a machine for each number of chips."""
     device = "tpu" if topologies else "gpu"
+    if isinstance(machines, str):
+        machines = {chips: machines.format(chips) for chips in topologies or _GPUS}
     return {
         f"{name}-{chips}".removesuffix("-1"): Accelerator(
             type_name, device, memory_gb, chips, machine, topologies.get(chips), runtime
@@ -59,29 +61,18 @@ def _of_kind(
     }
 
 
-def _sizes(machine: str, *numbers: int) -> dict[int, str]:
-    return {number: machine.format(number) for number in numbers}
-
-
 _GPUS = 1, 2, 4, 8  # in a machine
 _TPUS = {1: "1x1", 4: "2x2", 8: "2x4"}
+_T4 = {1: "n1-standard-8", 2: "n1-standard-16", 4: "n1-standard-32"}
+_L4 = {1: "g2-standard-8", 2: "g2-standard-24", 4: "g2-standard-48", 8: "g2-standard-96"}
 _BY_KIND = {
-    **_of_kind(
-        *("t4", "nvidia-tesla-t4", 16),
-        {1: "n1-standard-8", 2: "n1-standard-16", 4: "n1-standard-32"},
-    ),
-    **_of_kind(
-        *("l4", "nvidia-l4", 24),
-        {1: "g2-standard-8", 2: "g2-standard-24", 4: "g2-standard-48", 8: "g2-standard-96"},
-    ),
-    **_of_kind("a100", "nvidia-tesla-a100", 40, _sizes("a2-highgpu-{}g", *_GPUS)),
-    **_of_kind("a100-80gb", "nvidia-a100-80gb", 80, _sizes("a2-ultragpu-{}g", *_GPUS)),
-    **_of_kind("h100", "nvidia-h100-80gb", 80, _sizes("a3-highgpu-{}g", *_GPUS)),
-    **_of_kind(
-        *("v5e", "tpu-v5-lite-podslice", 16, _sizes("ct5lp-hightpu-{}t", *_TPUS), _TPUS),
-        "v5litepod",
-    ),
-    **_of_kind("v6e", "tpu-v6e-slice", 32, _sizes("ct6e-standard-{}t", *_TPUS), _TPUS, "v6e"),
+    **_of_kind("t4", "nvidia-tesla-t4", 16, _T4),
+    **_of_kind("l4", "nvidia-l4", 24, _L4),
+    **_of_kind("a100", "nvidia-tesla-a100", 40, "a2-highgpu-{}g"),
+    **_of_kind("a100-80gb", "nvidia-a100-80gb", 80, "a2-ultragpu-{}g"),
+    **_of_kind("h100", "nvidia-h100-80gb", 80, "a3-highgpu-{}g"),
+    **_of_kind("v5e", "tpu-v5-lite-podslice", 16, "ct5lp-hightpu-{}t", _TPUS, "v5litepod"),
+    **_of_kind("v6e", "tpu-v6e-slice", 32, "ct6e-standard-{}t", _TPUS, "v6e"),
 }
 
 # Those of one chip first, as messages list them.

@@ -34,19 +34,28 @@ _ENDED = ("DONE", "FAILED", "CANCELLED", "DRAINED", "UPDATED", "FINISHED")
 def check_job_server(job: RunnerOptions, connects: bool) -> None:
     """UsageError if no flag names the job server; NoAnswer if it is to connect and is silent."""
     flags = BeamFlags.of(job.beam_args)
-    endpoint = flags["job_endpoint"]
-    if endpoint is not None:
-        address = "--job_endpoint", endpoint, "start the job server first"
-    elif job.name == "flinkrunner" and flags.names("--flink_master"):
-        address = "--flink_master", flags["flink_master"], "start the JobManager first"
-    else:
-        other = ", or --flink_master that of a JobManager"
+    flag, address, server = "--job_endpoint", flags["job_endpoint"], "job server"
+    is_flink = job.name == "flinkrunner"
+    if address is None and is_flink and flags.names("--flink_master"):
+        flag, address, server = "--flink_master", flags["flink_master"], "JobManager"
+    elif address is None:
+        other = ", or --flink_master that of a JobManager" if is_flink else ""
         raise UsageError(
-            f"--job_endpoint is missing: give --runner {job.runner} the address of a job "
-            f"server, such as localhost:8099{other if job.name == 'flinkrunner' else ''}"
+            f"--job_endpoint is missing: give --runner {job.runner} the address of a job server, "
+            f"such as localhost:8099{other}"
         )
-    if connects:
-        _check(*address)
+    if not connects or address in _NOT_AN_ADDRESS:
+        return
+    host, _, port = address.rpartition("://")[2].rstrip("/").rpartition(":")
+    if not host or not port.isdecimal():
+        raise UsageError(f"{flag} must be a host and a port, such as localhost:8099, not {address}")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _SECONDS).close()
+    except (UnicodeError, OSError) as error:
+        kind = NoAnswer if isinstance(error, OSError) else UsageError
+        why = getattr(error, "strerror", None) or error
+        cure = f"start the {server} first"
+        raise kind(f"{flag} {address} does not answer ({why}); {cure}") from error
 
 
 def server_notes(job: RunnerOptions) -> list[str]:
@@ -56,21 +65,6 @@ def server_notes(job: RunnerOptions) -> list[str]:
     except (UsageError, NoAnswer) as error:
         return [f"note: {error}"]
     return []
-
-
-def _check(flag: str, address: str, what_to_do: str) -> None:
-    if address in _NOT_AN_ADDRESS:
-        return
-    host, _, port = address.rpartition("://")[2].rstrip("/").rpartition(":")
-    if not host or not port.isdecimal():
-        raise UsageError(f"{flag} must be a host and a port, such as localhost:8099, not {address}")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), _SECONDS).close()
-    except UnicodeError as error:
-        raise UsageError(f"{flag} {address} does not answer ({error}); {what_to_do}") from error
-    except OSError as error:
-        why = error.strerror or error
-        raise NoAnswer(f"{flag} {address} does not answer ({why}); {what_to_do}") from error
 
 
 @dataclass(frozen=True)
@@ -110,31 +104,24 @@ class PortableJob:
     def state(self) -> str | None:
         """The job's state, such as RUNNING; None if the runner has none or does not answer."""
         with suppress(grpc.RpcError, OSError, ValueError, KeyError, TypeError):
-            return self._state_of_server() if self.endpoint else self._state_of_flink()
+            if self.endpoint:
+                request = beam_job_api_pb2.GetJobStateRequest(job_id=self.id)
+                with grpc.insecure_channel(self.endpoint) as channel:
+                    jobs = beam_job_api_pb2_grpc.JobServiceStub(channel)
+                    answer = jobs.GetState(request, timeout=_SECONDS)
+                return beam_job_api_pb2.JobState.Enum.Name(answer.state)
+            if self.flink_master:
+                scheme = "" if "://" in self.flink_master else "http://"
+                overview = f"{scheme}{self.flink_master.rstrip('/')}/jobs/overview"
+                with urllib.request.urlopen(overview, timeout=_SECONDS) as answer:
+                    mine = [job for job in json.load(answer)["jobs"] if job["name"] == self.name]
+                return max(mine, key=lambda job: job["start-time"])["state"] if mine else None
         return None
-
-    def _state_of_server(self) -> str:
-        request = beam_job_api_pb2.GetJobStateRequest(job_id=self.id)
-        with grpc.insecure_channel(self.endpoint) as channel:
-            jobs = beam_job_api_pb2_grpc.JobServiceStub(channel)
-            answer = jobs.GetState(request, timeout=_SECONDS)
-        return beam_job_api_pb2.JobState.Enum.Name(answer.state)
-
-    def _state_of_flink(self) -> str | None:
-        if not self.flink_master:
-            return None
-        address = self.flink_master if "://" in self.flink_master else f"http://{self.flink_master}"
-        overview = f"{address.rstrip('/')}/jobs/overview"
-        with urllib.request.urlopen(overview, timeout=_SECONDS) as answer:
-            jobs = json.load(answer)["jobs"]
-        mine = [job for job in jobs if job["name"] == self.name]
-        return max(mine, key=lambda job: job["start-time"])["state"] if mine else None
 
 
 def earlier_job_lines(submitted: Job) -> list[str]:
     """A note on a job whose end an earlier command did not see; JobGoesOn if it still runs."""
-    noted = {name: getattr(submitted, name) for name in PortableJob.__annotations__}
-    job = PortableJob(**noted)
+    job = PortableJob(**{name: getattr(submitted, name) for name in PortableJob.__annotations__})
     state = job.state()
     if state is not None and state not in _ENDED:
         raise JobGoesOn(

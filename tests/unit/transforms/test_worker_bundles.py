@@ -15,7 +15,7 @@ from bert_embed.backends.choose import load_engine, weight_files
 from bert_embed.bundle.bundle import FORMAT, is_weights, read_bundle
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.command_line import parse_embed
-from bert_embed.pipeline.runners.dataflow import JobPlaces, for_dataflow
+from bert_embed.pipeline.runners.dataflow import for_dataflow
 from bert_embed.pipeline.runners.launch import bundle_for_workers
 from bert_embed.transforms.worker_bundles import publish_bundle, worker_bundle
 from tests.support.command import ROOT, embed, rows
@@ -153,7 +153,7 @@ def test_where_the_workers_of_a_runner_find_it(gcs, cache, bundle, tiny_bundle):
     def place(model, *flags):
         options = parse_embed(["--input=a.txt", "--output=out", f"--model={model}", *flags])
         if options.job.is_dataflow:
-            for_dataflow(options.job, JobPlaces(read=(), written=()))
+            for_dataflow(options.job, (), temporary)
         return bundle_for_workers(bundle, options.model, options.job).path
 
     copy = f"{temporary}/bundles/{bundle.fingerprint}-{FORMAT}"
