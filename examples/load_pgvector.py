@@ -5,15 +5,15 @@ It needs `pip install 'psycopg[binary]' pgvector`; a password comes from PGPASSW
 Outputs that continue others are loaded in their order: rows are replaced by their key, or deleted.
 """
 
-import json
 import sys
 
 import psycopg
 from pgvector import Vector
 from pgvector.psycopg import register_vector
 from psycopg import sql
+from psycopg.types.json import Jsonb
 
-from examples.output_rows import deleted, vectors
+from examples.output_rows import deleted, json_of, vectors
 
 COLUMNS = """key text PRIMARY KEY, embedding vector({}), text text, metadata jsonb"""
 UPSERT = """INSERT INTO {0} AS old SELECT * FROM new ON CONFLICT (key) DO UPDATE
@@ -38,7 +38,7 @@ def load(output: str, url: str, table: str) -> str:
             copy.set_types(["text", "vector", "text", "jsonb"])
             for row in (row for batch in rows.to_batches() for row in batch.to_pylist()):
                 key, vector, text = row.pop("key"), row.pop("embedding"), row.pop("text", None)
-                copy.write_row((key, Vector(vector), text, json.dumps(row, default=str)))
+                copy.write_row((key, Vector(vector), text, Jsonb(row, json_of)))
         delete = sql.SQL("DELETE FROM {} WHERE key = ANY(%s)").format(name)
         removed = connection.execute(delete, [gone]).rowcount
         written = connection.execute(sql.SQL(UPSERT).format(name)).rowcount

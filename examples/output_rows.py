@@ -6,7 +6,9 @@ Each has its `key`, the document's id or `DOCUMENT#NUMBER` of a window or chunk,
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -60,9 +62,14 @@ def rows(files: ds.Dataset, columns: list[str] | None = None) -> ds.Scanner:
 
 
 def as_json(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """Each row as a JSON object, in a line; times and the like as text."""
+    """Each row as a JSON object, in a line."""
     for batch in batches:
-        yield from (json.dumps(row, default=str).encode() + b"\n" for row in batch.to_pylist())
+        yield from (json_of(row) + b"\n" for row in batch.to_pylist())
+
+
+def json_of(row: dict[str, Any]) -> bytes:
+    """A row as a JSON object: times and the like as text, NaN and infinity as null."""
+    return orjson.dumps(row, default=str)
 
 
 def bodies(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
