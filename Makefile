@@ -194,15 +194,16 @@ build/airflow-venv/made: uv.lock .venv/uv
 test-airflow: .venv/dev build/airflow-venv/made
 	$(BIN)/python -m pytest tests/integration/schedule/airflow_launches.py tests/integration/schedule/airflow_days.py $(ARGS)
 
-build/ecosystem-venv/made: tests/integration/ecosystem/requirements.txt benchmarks/peers.py .venv/dev
-	$(BIN)/python -c "from benchmarks.peers import environment; environment('ecosystem-venv', open('$<').read())"
+build/ecosystem-venv/made build/peers-venv/made: build/%-venv/made: tests/integration/%/requirements.txt benchmarks/peers.py .venv/dev
+	$(BIN)/python -c "from benchmarks.peers import environment; environment('$*-venv', open('$<').read())"
 	@touch $@
 
 # --noconftest: the fixtures of the other tests need TensorFlow and Beam, which are not there. The classes
 # are LangChain's own tests.
-test-ecosystem: model build/ecosystem-venv/made build/readers-venv/made
+test-ecosystem: model build/ecosystem-venv/made build/peers-venv/made build/readers-venv/made
 	HF_HUB_OFFLINE=1 build/ecosystem-venv/bin/python -m pytest --noconftest -o python_classes=Test \
 		-o asyncio_mode=auto tests/integration/ecosystem $(ARGS)
+	HF_HUB_OFFLINE=1 build/peers-venv/bin/python -m pytest --noconftest -c /dev/null --rootdir . tests/integration/peers
 	build/readers-venv/bin/python -m pytest --noconftest -c /dev/null --rootdir . tests/integration/readers
 
 build/readers-venv/made: tests/integration/readers/requirements.txt .venv/dev
