@@ -1,5 +1,6 @@
 """Credentials that come late, or cannot be renewed at first: real clients, and a server of them."""
 
+import errno
 import socket
 import ssl
 import time
@@ -9,7 +10,7 @@ import pytest
 from google.auth.exceptions import DefaultCredentialsError, RefreshError
 from google.auth.transport.requests import AuthorizedSession
 
-from bert_embed.base.errors import StorageError
+from bert_embed.base.errors import InputError, StorageError
 from bert_embed.storage import files, gcs
 from bert_embed.storage.answers import is_passing_login
 from tests.support.servers.gcs import proxy
@@ -83,7 +84,6 @@ def test_credentials_that_were_not_found_are_looked_for_again(store, metadata, m
 @pytest.mark.parametrize(
     "error",
     [
-        RefreshError("unavailable", retryable=True),
         RefreshError("to act as", '{"error": {"code": 503}}'),
         socket.gaierror(-3, "Temporary failure in name resolution"),
         ssl.SSLEOFError(8, "EOF occurred in violation of protocol"),
@@ -112,5 +112,23 @@ def test_what_fails_before_a_request_is_sent_is_tried_again(store, monkeypatch, 
 
 
 def test_a_login_that_is_refused_is_not_tried_again():
+    assert is_passing_login(RefreshError("unavailable", retryable=True))
     assert not is_passing_login(RefreshError("invalid_grant", '{"error": "invalid_grant"}'))
     assert not is_passing_login(RefreshError("refused", '{"error": {"code": 403}}'))
+
+
+def test_credentials_that_are_named_and_not_there_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "key.json"))
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    with pytest.raises(InputError, match=r"^GOOGLE_APPLICATION_CREDENTIALS: .*/key\.json"):
+        gcs.read("gs://bucket/a.txt")
+
+
+def test_a_full_disk_is_no_error_of_the_store():
+    full = OSError(errno.ENOSPC, "No space left on device")
+    for error, kind, said in (
+        (full, OSError, r"^\[Errno 28\] No space left"),
+        (ConnectionResetError(errno.ECONNRESET, "reset"), StorageError, "cannot be reached"),
+    ):
+        with pytest.raises(kind, match=said), gcs.translate_errors("gs://b/a", "read"):
+            raise error

@@ -125,14 +125,10 @@ def test_a_folder_a_glob_and_a_name_stand_for_the_same_files(folder):
 @every
 def test_a_name_with_characters_of_a_glob_is_meant_by_itself(folder):
     put(folder, "a?.txt", "ab.txt", "[c]?/d.txt", "cd/d.txt")
-    wanted = {
-        "/a?.txt": ["a?.txt"],
-        "/a*.txt": ["a?.txt", "ab.txt"],
-        "/[c]?": ["[c]?/d.txt"],
-        "/[c]?/": ["[c]?/d.txt"],
-        "/[c]?/*": ["cd/d.txt"],
-    }
-    for pattern, names in wanted.items():
+    for pattern, *names in (
+        *(("/a?.txt", "a?.txt"), ("/a*.txt", "a?.txt", "ab.txt"), ("/[c]?", "[c]?/d.txt")),
+        *(("/[c]?/", "[c]?/d.txt"), ("/[c]?/*", "cd/d.txt")),
+    ):
         found = [info.path for info in files.list_files(folder + pattern)]
         assert found == [files.join(folder, name) for name in names]
 
@@ -226,12 +222,9 @@ def test_changes_at_once_are_made_one_after_the_other(folder):
 @remote
 def test_a_change_of_what_others_write_meanwhile_is_made_again(folder):
     path, read = files.join(folder, "a"), []
+    create, write = files.create_exclusive, files.write_bytes
     others = iter(
-        (
-            lambda: files.create_exclusive(path, b"1"),
-            lambda: files.write_bytes(path, b"7"),
-            lambda: files.remove([path]),
-        )
+        [lambda: create(path, b"1"), lambda: write(path, b"7"), lambda: files.remove([path])]
     )
 
     def added(data):
@@ -245,18 +238,15 @@ def test_a_change_of_what_others_write_meanwhile_is_made_again(folder):
 
 
 @every
-@pytest.mark.parametrize("later", [b"more", b"as long!", None])
-def test_a_file_that_is_no_longer_the_listed_one_is_refused(folder, later):
-    path = put(folder, "a", data=b"as long.")
-    [info] = files.list_files(folder)
-    if later is None:
-        files.remove([path])
-    else:
+def test_a_file_that_is_no_longer_the_listed_one_is_refused(folder):
+    for later in (b"more", b"as long!", None):
+        path = put(folder, "a", data=b"as long.")
+        [info] = files.list_files(folder)
         time.sleep(0.01)
-        files.write_bytes(path, later)
-    said = rf"^{re.escape(path)} (was replaced|changed after|is gone since|is no longer)"
-    with pytest.raises(InputError, match=said), files.open_listed(info) as file:
-        file.read()
+        files.remove([path]) if later is None else files.write_bytes(path, later)
+        said = rf"^{re.escape(path)} (was replaced|changed after|is gone since|is no longer)"
+        with pytest.raises(InputError, match=said), files.open_listed(info) as file:
+            file.read()
 
 
 @every
@@ -332,27 +322,27 @@ def test_faults_that_pass_are_not_seen(folder, proxied, at_once):
 
 
 @remote
-@pytest.mark.parametrize("fault", [503, 403])
 @pytest.mark.parametrize("done", USES)
-def test_a_fault_that_lasts_is_one_sentence(folder, proxied, done, fault):
+def test_a_fault_that_lasts_is_one_sentence(folder, proxied, done):
     path = put(folder, "a")
-    proxied.fault = lambda method, path: fault
-    said = rf"^{folder}(/a)? (cannot|may not) be {done}\b"
-    with impatient(folder), pytest.raises(OSError, match=said) as told:
-        USES[done](path)
-    assert "\n" not in str(told.value)
-    assert ("try again later" in str(told.value)) == (fault == 503)
-    assert (proxied.failed > 1) == (fault == 503)
+    for fault in (503, 403):
+        proxied.fault, failed = lambda method, path, fault=fault: fault, proxied.failed
+        said = rf"^{folder}(/a)? (cannot|may not) be {done}\b"
+        with impatient(folder), pytest.raises(OSError, match=said) as told:
+            USES[done](path)
+        assert "\n" not in str(told.value)
+        assert ("try again later" in str(told.value)) == (fault == 503)
+        assert (proxied.failed - failed > 1) == (fault == 503)
     proxied.fault = lambda method, path: None
     assert files.read_bytes(path) == b"data"
 
 
 @remote
-@pytest.mark.parametrize("done", ["listed", "written"])
-def test_a_bucket_that_is_not_there_is_named(folder, done):
+def test_a_bucket_that_is_not_there_is_named(folder):
     other = f"{folder[:2]}://no-such-bucket/folder"
-    with pytest.raises(OSError, match=rf"^{other}(/a)? cannot be {done}: .*[bB]ucket"):
-        USES[done](f"{other}/a")
+    for done in ("listed", "written"):
+        with pytest.raises(OSError, match=rf"^{other}(/a)? cannot be {done}: .*[bB]ucket"):
+            USES[done](f"{other}/a")
     assert files.read_bytes(f"{other}/a") is None
 
 
@@ -371,10 +361,6 @@ def test_a_server_out_of_reach_is_told_soon(folder, monkeypatch):
         said = rf"^{folder}(/a)? cannot be {done}.*try again later"
         with impatient(folder), pytest.raises(OSError, match=said):
             use(f"{folder}/a")
-
-
-@remote
-def test_an_address_of_a_server_that_is_none_is_one_sentence(folder, monkeypatch):
     monkeypatch.setenv(REMOTE[folder[:2]][1], "nowhere")
     with pytest.raises((InputError, OSError), match=r"cannot be (read|used): "):
         files.read_bytes(f"{folder}/a")

@@ -1,0 +1,86 @@
+"""Values of extra columns as other programs write them in JSON and CSV."""
+
+import datetime
+
+import pyarrow as pa
+import pytest
+
+from bert_embed.transforms.read.records import UNFIT, fitting
+
+UTC = datetime.UTC
+AT = datetime.datetime(2024, 5, 6, 7, 8, 9, 0, UTC)
+NULLS = ("NA", "NULL", "null", r"\N", "", "nan", "NaT", "<NA>")
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "expected"),
+    [
+        ("int64", ["123", 123.0, "2015.0", " 7 ", "1e3", -3], [123, 123, 2015, 7, 1000, -3]),
+        ("float64", ["1.5", 2, "-inf"], [1.5, 2.0, float("-inf")]),
+        ("bool", ["true", "TRUE", "False", "t", "0", 1], [True, True, False, True, False, True]),
+        (
+            "timestamp",
+            [
+                *("2024-05-06 07:08:09 UTC", "2024-05-06T07:08:09.000Z", "2024-05-06 07:08:09"),
+                *("2024-05-06 09:08:09.000 +0200", "2024-05-06T09:08:09.000+02:00"),
+                *("2024-05-06 07:08:09.000000000", "2024-05-06 07:08:09+00", "20240506T070809Z"),
+                *(1714979289, 1714979289000, "1714979289000000", 1714979289000000000),
+            ],
+            [AT] * 12,
+        ),
+        (
+            "date",
+            [
+                *("2024-05-06", "2024-05-06 00:00:00 UTC", "2024-05-06T00:00:00.000"),
+                *(1714953600000, 20240506, 20240506.0, "1714953600.0"),
+            ],
+            [AT.date()] * 7,
+        ),
+        ("list_int64", [["1", 2.0, "NA"], []], [[1, 2, None], []]),
+        ("string", [7, "NA", r"\N", "", 1.5], ["7", "NA", r"\N", "", "1.5"]),
+    ],
+)
+def test_values_are_read(kind, values, expected):
+    assert fitting(values, kind) == expected
+    if kind not in ("string", "list_int64"):
+        assert fitting(NULLS, kind) == [None] * len(NULLS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("int64", [1.5, True, 2**63, "3.5", "1_0", {}]),
+        ("float64", ["1_0", True, {}]),
+        ("bool", [2, "maybe", {}]),
+        # Short numbers are no seconds since 1970.
+        ("date", [2015, 202605, 0, 20241340, -5, "2024-13-01", {}]),
+        ("timestamp", ["2024-13-01", "soon", {}]),
+        ("list_int64", [{}, "1", [1.5]]),
+        ("list_string", ["NN"]),
+        ("string", [float("inf"), float("-inf")]),
+    ],
+)
+def test_what_is_no_value_of_a_type(kind, values):
+    assert fitting(values, kind) == [UNFIT] * len(values)
+
+
+def test_types_of_mongodb_are_read(read):
+    """As mongoexport writes them, relaxed and canonical."""
+    lines = [
+        '{"_id": {"$oid": "5f0e"}, "text": "a", "n": {"$numberLong": "5"}, '
+        '"at": {"$date": "2026-01-02T03:04:05Z"}}',
+        '{"_id": {"$oid": "60ab"}, "text": "b", "n": 6, '
+        '"at": {"$date": {"$numberLong": "1767323045000"}}}',
+        *(
+            f'{{"_id": {{"$binary": {{"base64": "YkrYedM4QKGkq0lkcTZ4oA==", "subType": "{kind}"}}'
+            '}, "text": "c"}'
+            for kind in ("04", "00")
+        ),
+    ]
+    extra = pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+    ids, _, [block] = read("\n".join(lines), "in.jsonl", id="_id", extra=extra)
+    uuid = "624ad879-d338-40a1-a4ab-4964713678a0"
+    assert ids == ["5f0e", "60ab", uuid, "YkrYedM4QKGkq0lkcTZ4oA=="]
+    moment = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    found = [tuple(row.values()) for row in block.extra.to_pylist()]
+    assert found == [(5, moment), (6, moment), (None, None), (None, None)]

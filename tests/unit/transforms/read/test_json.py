@@ -1,0 +1,153 @@
+"""JSON as pandas, jq, MongoDB and hand-written scripts write it: every record is read."""
+
+import json
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from bert_embed import InputError
+from tests.support.blocks import rejected_of, texts_of
+
+TEXTS = ["the river", 'a "b" {c}', "x\\", "[é], }{", 'back\\\\"', "two\nlines"]
+RECORDS = [
+    {"id": number, "text": f"{TEXTS[number % len(TEXTS)]} {number}", "n": {"a": [1, {"b": "}"}]}}
+    for number in range(24)
+]
+IDS = [str(each["id"]) for each in RECORDS]
+FORMS = {
+    "array in a line": json.dumps(RECORDS),
+    "array, one record a line": "[\n" + ",\n".join(map(json.dumps, RECORDS)) + "\n]\n",
+    "with CRLF": "[\r\n" + ",\r\n".join(map(json.dumps, RECORDS)) + "\r\n]\r\n",
+    "with a mark": "\ufeff[" + ",\n".join(map(json.dumps, RECORDS)) + "]",
+    "indented array": json.dumps(RECORDS, indent=2, ensure_ascii=False),
+    "indented objects": "\n".join(json.dumps(each, indent=4) for each in RECORDS),
+    "several in a line": " ".join(map(json.dumps, RECORDS)),
+    "commas behind lines": ",\n".join(map(json.dumps, RECORDS)) + ",\n",
+    "sequence of RFC 7464": "".join(f"\x1e{json.dumps(each, indent=1)}\n" for each in RECORDS),
+    "commas before lines": "[" + "\n, ".join(map(json.dumps, RECORDS)) + "]",
+}
+
+
+@pytest.mark.parametrize("name", ["in.json", "in.json.gz"])
+@pytest.mark.parametrize("form", FORMS)
+def test_objects_need_no_line_of_their_own(read, form, name):
+    """In blocks that end within their records; then the first of each form."""
+    for limit in (None, 5):
+        ids, reasons, found = read(FORMS[form], name, block_bytes=1000, part_docs=7, limit=limit)
+        assert (ids, reasons) == (IDS[:limit], [])
+        assert texts_of(found) == [each["text"] for each in RECORDS[:limit]]
+
+
+@pytest.mark.parametrize("form", ["array, one record a line", "indented array", "indented objects"])
+@pytest.mark.parametrize("damage", ['the" river', "the\n[{river"])
+def test_a_string_with_no_end_costs_no_other_record(read, form, damage):
+    """Two of them, between which quotes would begin and end strings the other way round."""
+    text, bad = FORMS[form], ["0", "18"]
+    for number in bad:
+        text = text.replace(f'"the river {number}"', f'"{damage} {number}"')
+    ids, reasons, _ = read(text, "in.json", block_bytes=100)
+    assert ids == [name for name in IDS if name not in bad]
+    assert set(reasons) == {"malformed JSON"}
+
+
+@pytest.mark.parametrize("block_bytes", [1, 1000])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_element_that_is_no_object_costs_itself_alone(read, indent, block_bytes):
+    others = [5, None, "a, {", ["b", 6], True, 1.5, ""]
+    every = [one for pair in zip(RECORDS, others, strict=False) for one in pair]
+    text = json.dumps([*every, RECORDS[-1]], indent=indent)
+    ids, reasons, _ = read(text, "in.json", block_bytes=block_bytes)
+    assert ids == [*IDS[: len(others)], IDS[-1]]
+    assert len(reasons) == len(others)
+
+
+def test_numbers_that_json_does_not_have_are_read(read):
+    """Those beyond float64 are infinite, as for Python's json module and pandas."""
+    frame = pd.DataFrame({"id": [1, 2, 3], "text": ["a", "b", "c"], "score": [0.5, None, 1]})
+    lines = [json.dumps(row) + "\n" for row in frame.to_dict("records")]
+    assert "NaN" in lines[1]
+    numbers = {"-Infinity": float("-inf"), "1e999": float("inf"), "1e-999": 0.0, "1e100": 1e100}
+    numbers["-" + "9" * 400] = float("-inf")
+    lines += [f'{{"id": 4, "text": "four", "score": {number}}}\n' for number in numbers]
+    lines.append('{"id": 5, "text": NaN, "score": 1}\n')
+    lines.append('{"id": 6, "text": "\\ud800", "score": NaN}\n')
+    extra = pa.schema([("score", pa.float64())])
+    _, _, [block] = read("".join(lines), "in.jsonl", extra=extra)
+    assert block.extra["score"].to_pylist() == [0.5, None, 1.0, *numbers.values()]
+    assert rejected_of([block]) == [("5", "missing text"), (None, "malformed JSON")]
+
+
+@pytest.mark.parametrize("text", ["[]", "[]\n", " [\n]\r\n", "\ufeff[ ]"])
+@pytest.mark.parametrize("name", ["in.json", "in.json.gz"])
+def test_an_empty_array_has_no_records(read, text, name):
+    assert read(text, name)[:2] == ([], [])
+
+
+WHOLE = '[\n{"id": 1, "text": "one"},\n{"id": 2, "text": "a [ and {"},\n{"id": 3, "tags": [1]}\n]\n'
+ENDS = ["]\n", "\n]", "}\n", ",\n", ": 3", '"tags": [1]', '"text": "a [ and {"', " and"]
+
+
+@pytest.mark.parametrize("name", ["in.json", "in.json.gz"])
+@pytest.mark.parametrize("end", ENDS)
+def test_an_array_that_is_cut_is_refused(read, end, name):
+    """Wherever the file ends: between records, too, where all that is there can be read."""
+    with pytest.raises(InputError, match=f"{name} is cut: its JSON array has no end"):
+        read(WHOLE[: WHOLE.rindex(end)], name)
+
+
+LINE = FORMS["array in a line"]
+PAGES = "\n".join(json.dumps(RECORDS[first : first + 6]) for first in range(0, 24, 6))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        # An object that has no end: all behind it would be one rejected record.
+        (FORMS["indented objects"].partition("river 6")[0], "is cut: its JSON object has no end"),
+        (LINE.replace('"the river 6"', '"the river 6""', 1), "is cut: its JSON array has no end"),
+        (LINE.replace('"the river 6"', '"the river 6""', 1) + "\n", "is cut: its JSON array has"),
+        # Quotes too many.
+        (LINE.replace("the river", 'the" river'), "too many"),
+        (LINE.replace("the river 6", 'the "river" 6'), "too many"),
+        (PAGES.replace("the river 6", 'the" river 6'), "too many"),
+        # Objects without anything between them.
+        ("".join(map(json.dumps, RECORDS)), "has JSON objects with nothing between them.* jq"),
+        ("".join(json.dumps(each, indent=1) for each in RECORDS), "nothing between them.* jq"),
+        (LINE.replace("}, {", "}{"), "nothing between them.* jq"),
+    ],
+)
+def test_damage_that_may_cost_several_records_is_refused(read, text, message):
+    with pytest.raises(InputError, match=f"in.json .*{message}"):
+        read(text, "in.json")
+
+
+OBJECTS = FORMS["indented objects"]
+SEVERAL = '{"id": 1, "text": "one"}\n{"id": 2, "text": "}"}{"id": 3, "text": "three"}\n{"id": 4}{\n'
+SPREAD = "\n".join(f'{{ "id": {number}\n, "text": "the bank"\n}}' for number in range(3))
+BAD = "malformed JSON"
+
+
+@pytest.mark.parametrize(
+    ("text", "ids", "reasons"),
+    [
+        (SPREAD, ["0", "1", "2"], []),
+        # A malformed first line does not make an indented file.
+        ('{"id": 1, "text": "one\n{"id": 2, "text": "two"}\n', ["2"], [BAD]),
+        # Files joined without the end of a line.
+        (SEVERAL, ["1"], ["several JSON objects in a line"] * 2),
+        # Spark writes no nulls.
+        (
+            '{"id": 1}\n{"id": 2, "text": "two"}\n{"text": "three"}\n',
+            ["2"],
+            ["missing text", "missing id"],
+        ),
+        # Braces and quotes too many.
+        (OBJECTS.replace('"n": {', '"n": {{', 1), IDS[1:], [BAD]),
+        (OBJECTS.replace("\n}\n{", "\n{", 1), IDS[1:], [BAD]),
+        (OBJECTS.replace("river 6", 'river" "6', 1), IDS[:6] + IDS[7:], [BAD]),
+    ],
+    ids=["commas", "first", "joined", "missing", "braces", "no brace", "quotes"],
+)
+def test_bad_records_cost_themselves_alone(read, text, ids, reasons):
+    assert read(text, "in.json")[:2] == (ids, reasons)
