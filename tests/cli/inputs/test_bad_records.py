@@ -53,41 +53,6 @@ def test_bad_records_of_json_lines(tmp_path, run):
     assert (counts["records"], counts["embedded"], counts["rejected"]) == (16, 4, 12)
 
 
-def test_ids_of_json_lines_without_an_id_are_their_places(tmp_path, run):
-    lines = '{"body": "one"}\n{"body": "two", "ID": "x"}\n'
-    output, path = run({"in.jsonl": lines}, text_column="body"), f"{tmp_path}/in.jsonl"
-    assert rows(output)["id"] == [f"{path}:0", f"{path}:16"]
-
-
-def test_a_line_of_ten_megabytes_is_embedded_in_any_cutting(run):
-    table = rows(run({"in.txt": f"first\n{'word ' * 2_000_000}\nlast ü\n"}))
-    assert [each.rsplit(":", 1)[1] for each in table["id"]] == ["0", "6", "10000007"]
-    assert table["truncated"] == [False, True, False]
-
-
-@pytest.mark.parametrize(("allowed", "code"), [("0", 3), ("1", 0), ("24%", 3), ("25%", 0)])
-def test_max_rejected_is_judged_at_the_end(run, allowed, code):
-    """One bad record of four; the blank line does not count."""
-    lines = {"in.txt": b"one\n\ntwo\ncaf\xe9\nthree\n"}
-    output = run(lines, code=code, max_rejected=allowed)
-    assert record(output)["status"] == ("refused" if code else "done")
-    assert len(rows(output)["id"]) == 3
-    assert ("--max_rejected allows" in run.err) == (code == 3)
-
-
-def test_counts_of_every_block_reconcile(tmp_path, run):
-    lines = b"\n".join(b"text %d" % n if n % 3 else b"\xff" for n in range(300))
-    output = run({"in.txt": lines}, block_bytes=200)
-    found = [json.loads(p.read_text()) for p in sorted(output.glob("_state/blocks/*.json"))]
-    assert len(found) > 5
-    for one in found:
-        assert one["records"] == one["embedded"] + sum(one["rejected"].values())
-        assert one["run"] == record(output)["run"]
-    assert sum(each["records"] for each in found) == 300
-    assert sum(each["rejected"].get("invalid UTF-8", 0) for each in found) == 100
-    assert sum(each["covered"].get("0", 0) for each in found) == len(lines)
-
-
 @pytest.mark.parametrize(
     ("name", "lines", "found"),
     [
@@ -114,3 +79,20 @@ def test_a_malformed_record_says_what_is_wrong_where(run, name, lines, found):
     assert [each["reason"] for each in told] == [reason for reason, _ in found]
     assert all(place in each["detail"] for each, (_, place) in zip(told, found, strict=True))
     assert not [each for each in told if "secret" in each["detail"]]
+
+
+def test_an_array_that_is_cut_fails_the_run(run):
+    """Before any work where the file is small."""
+    lines = [json.dumps({"id": number, "text": "the bank " * 20}) for number in range(8_000)]
+    for count, code in ((2, 2), (8_000, 1)):
+        run({"in.json": "[\n" + ",\n".join(lines[:count]) + ",\n"}, code=code, layers="0")
+        assert "in.json is cut: its JSON array has no end" in run.err
+
+
+@pytest.mark.parametrize("text", ["[[]]", "[null]", "[1, 2]", "[]\n[]"])
+def test_an_array_of_no_records_is_refused(run, text):
+    said = "does not begin with JSON lines"
+    run.refused({"in/in.json": text}, said)
+    beside = {"in/in.json": text, "in/a.json": [{"id": 1, "text": "one"}]}
+    run(beside, code=0 if text == "[]\n[]" else 2)
+    assert (f"in.json {said}" in run.err) == (text != "[]\n[]")
