@@ -8,6 +8,7 @@ import errno
 import os
 import re
 import subprocess
+from contextlib import contextmanager
 
 import pytest
 
@@ -40,7 +41,7 @@ def long_files(folder):
 def before_the_job(monkeypatch):
     """Has something happen after the command line listed the input, and before workers plan."""
 
-    def happen(event):
+    def happen(event=lambda: None):
         def run_job(run, record):
             event()
             RUN_JOB(run, record)
@@ -50,29 +51,46 @@ def before_the_job(monkeypatch):
     return happen
 
 
+def stop():
+    raise RuntimeError("the machine was switched off")
+
+
 def paths(output):
     return sorted({each.rpartition(":")[0].rpartition("/")[2] for each in rows(output)["id"]})
 
 
-@pytest.mark.parametrize("suffix", ["b.txt", "b.parquet", "b.txt.gz"])
-def test_a_file_that_arrives_after_submission_is_left_out(run, folder, before_the_job, suffix):
-    before_the_job(lambda: (folder / suffix).write_bytes(b"no such file\n"))
+def test_files_that_arrive_after_submission_are_left_out(run, folder, before_the_job):
+    arriving = [folder / name for name in ("b.txt", "b.parquet", "b.txt.gz")]
+    before_the_job(lambda: [path.write_bytes(b"no such file\n") for path in arriving])
     output = run(folder)
     assert paths(output) == ["a.txt", "c.txt"]
     assert record(output)["counts"]["records"] == 4
 
 
-@pytest.mark.parametrize("change", ["removed", "changed"])
-def test_a_file_that_vanished_or_changed_fails_by_name(run, folder, before_the_job, change):
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (None, "is gone since"),
+        (lambda text: "other\n", "changed after the job started: listed with 34 bytes, now 6;"),
+        (str.upper, "listed with 34 bytes, now as many, but written anew;"),
+    ],
+    ids=["gone", "other size", "same size"],
+)
+def test_a_file_that_vanished_or_changed_fails_by_name(run, folder, before_the_job, change, said):
     path = folder / "c.txt"
-    before_the_job(path.unlink if change == "removed" else lambda: path.write_text("other\n"))
-    run(folder, code=1)
-    said = {"removed": "is gone since", "changed": "changed after the job started"}
-    assert f"{path} {said[change]}" in run.err
 
+    def happen():
+        if change is None:
+            return path.unlink()
+        path.write_text(change(path.read_text()))
+        os.utime(path, (0, 0))  # clocks of file systems are coarse
 
-def stop():
-    raise RuntimeError("the machine was switched off")
+    before_the_job(happen)
+    output = run(folder, code=1)
+    assert f"{path} " in run.err
+    assert said in run.err
+    assert ("run again with --overwrite, or into another --output" in run.err) == bool(change)
+    assert record(output)["status"] == "failed"
 
 
 def test_an_unfinished_run_goes_on_with_the_files_that_it_listed(run, folder, before_the_job):
@@ -80,7 +98,13 @@ def test_an_unfinished_run_goes_on_with_the_files_that_it_listed(run, folder, be
     output = run(folder, code=1)
     begun = record(output)["run"]
     (folder / "b.txt").write_text("money\n")
-    before_the_job(lambda: None)
+    before_the_job()
+    run.refused(folder, "holds another run", pooling="cls")
+    path, kept, time = folder / "a.txt", (folder / "a.txt").read_text(), os.stat(folder / "a.txt")
+    path.write_text("other\n")
+    run.refused(folder, "holds another run")
+    path.write_text(kept)
+    os.utime(path, ns=(time.st_atime_ns, time.st_mtime_ns))
     run(folder)
     assert "1 file arrived since this run began, which goes on without" in run.err
     assert paths(output) == ["a.txt", "c.txt"]
@@ -98,7 +122,7 @@ def ended(request, run, before_the_job):
         if request.param == "stopped":
             before_the_job(stop)
         output = run(source, code=1 if request.param == "stopped" else 0)
-        before_the_job(lambda: None)
+        before_the_job()
         return output
 
     return end
@@ -148,7 +172,7 @@ def test_an_increment_that_goes_on_without_files_deletes_none_of_their_documents
     before_the_job(stop)
     second = run(folder, "second", code=1, **earlier)
     (tmp_path / "c.txt").rename(folder / "c.txt")
-    before_the_job(lambda: None)
+    before_the_job()
     run(folder, "second", **earlier)
     assert record(second)["changes"]["gone"] == 2
     assert "2 documents not in the input kept" in run.out
@@ -170,27 +194,15 @@ def test_an_earlier_run_that_goes_on_meanwhile_makes_another_run(run, long_files
     assert f"--skip_existing {first} changed while the job was being started" in run.err
     assert "run again with --overwrite, or into another --output" in run.err
     assert "the same command" not in run.err
-    before_the_job(lambda: None)
+    before_the_job()
     run(long_files, "second", code=2, **flags)
     second = run(long_files, "second", **flags, overwrite=True)
     assert record(second)["counts"]["embedded"] == 0
 
 
-@pytest.mark.parametrize("flags", [{}, {"pooling": "cls"}])
-def test_an_unfinished_run_of_other_files_or_settings_is_another_run(
-    run, folder, before_the_job, flags
-):
-    before_the_job(stop)
-    run(folder, code=1)
-    (folder / "b.txt").write_text("money\n")
-    if not flags:
-        (folder / "a.txt").write_text("other\n")
-    before_the_job(lambda: None)
-    run.refused(folder, "holds another run", **flags)
-
-
-def at_file(monkeypatch, number, do):
-    """Has something happen when the given file is made safe on the disk."""
+@contextmanager
+def at_file(number, do):
+    """Has something happen when the given file, or a later one, is made safe on the disk."""
     straight, seen = os.fsync, []
 
     def fsync(descriptor):
@@ -199,60 +211,49 @@ def at_file(monkeypatch, number, do):
             do()
         straight(descriptor)
 
-    monkeypatch.setattr(os, "fsync", fsync)
-    return straight
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(os, "fsync", fsync)
+        yield
 
 
-def test_an_output_that_becomes_read_only(run, long_files, monkeypatch):
+def test_an_output_that_becomes_read_only(run, long_files):
     def refuse():
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    straight = at_file(monkeypatch, 9, refuse)
-    output = run(long_files, code=1, **SMALL)
+    with at_file(9, refuse):
+        output = run(long_files, code=1, **SMALL)
     assert "cannot be written: Read-only file system" in run.err
     assert f"note: {output}/run.json still says running, it cannot be written:" in run.err
     assert "once this is fixed, the same command continues" in run.err
     assert record(output)["status"] == "running"
-    monkeypatch.setattr(os, "fsync", straight)
     run(long_files, **SMALL)
     assert record(output)["counts"]["parts_reused"] > 0
     assert len(rows(output)["id"]) == 120
-
-
-@pytest.mark.slow
-def test_an_output_that_becomes_read_only_at_the_very_end(run, folder):
-    """Only run.json is missing; the second start computes nothing, and says no speed of 0."""
-    output = run(folder)
+    # At the very end: run.json alone is missing, nothing is computed, and no speed of 0 is said.
     say_status(output, "running")
-    run(folder)
+    run(long_files, **SMALL)
     assert "earlier attempts had computed everything" in run.out
     assert record(output)["documents_per_second"] is None
 
 
-def test_an_input_that_is_gone_for_a_while(tmp_path, run, long_files, monkeypatch):
-    away = tmp_path / "c.txt"
-
-    def take_away():
-        if not away.exists():
-            (long_files / "c.txt").rename(away)
-
-    straight = at_file(monkeypatch, 3, take_away)
-    output = run(long_files, code=1, **SMALL)
-    assert f"{long_files}/c.txt is gone since the job started; put it back" in run.err
+def test_an_input_that_is_gone_for_a_while(tmp_path, run, long_files):
+    path, away = long_files / "c.txt", tmp_path / "c.txt"
+    with at_file(3, lambda: away.exists() or path.rename(away)):
+        output = run(long_files, code=1, **SMALL)
+    assert f"{path} is gone since the job started; put it back" in run.err
     assert "once this is fixed, the same command continues" in run.err
     assert "--overwrite" not in run.err
-    monkeypatch.setattr(os, "fsync", straight)
-    away.rename(long_files / "c.txt")
+    away.rename(path)
     run(long_files, **SMALL)
     assert len(rows(output)["id"]) == 120
 
 
-def test_an_input_that_changed_needs_overwrite(run, long_files, monkeypatch):
-    straight = at_file(monkeypatch, 3, lambda: (long_files / "c.txt").write_text("another\n"))
-    output = run(long_files, code=1, **SMALL)
-    assert f"{long_files}/c.txt changed after the job started" in run.err
+def test_an_input_that_changed_needs_overwrite(run, long_files):
+    path = long_files / "c.txt"
+    with at_file(3, lambda: path.write_text("another\n")):
+        output = run(long_files, code=1, **SMALL)
+    assert f"{path} changed after the job started" in run.err
     assert "run again with --overwrite" in run.err
     assert "the same command" not in run.err
-    monkeypatch.setattr(os, "fsync", straight)
     run(long_files, **SMALL, overwrite=True)
     assert len(rows(output)["id"]) == 81

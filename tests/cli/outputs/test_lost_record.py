@@ -56,48 +56,42 @@ def leave(output, torn):
 
 
 @pytest.mark.parametrize("torn", [*TORN, None])
-def test_the_same_command_continues(output, corpus, tiny_bundle, whole, capsys, torn):
+def test_the_same_command_continues(output, corpus, run, whole, torn):
     (output / "_state" / "blocks" / "0000001-00000.json").unlink()
     leave(output, torn)
     before = contents(output)
-    assert embed(output, tiny_bundle, corpus, **SETTINGS, dry_run=True) == 0
-    assert "unfinished attempt of this run, which would be continued" in capsys.readouterr().out
+    run(corpus, **SETTINGS, dry_run=True)
+    assert "unfinished attempt of this run, which would be continued" in run.out
+    if torn in ("empty", "cut"):
+        told = "holds embeddings/part-0000000-00000.parquet but an empty or cut run.json"
+        run.refused(corpus, told, **SETTINGS, dim=8)
     assert contents(output) == before
-    assert embed(output, tiny_bundle, corpus, **SETTINGS) == 0
+    run(corpus, **SETTINGS)
     assert files(output) == files(whole)
     counts = record(output)["counts"]
     assert counts["parts_reused"] == counts["parts"] - 1 > 0
 
 
-@pytest.mark.parametrize("left", ["one part", "no part", "another input"])
-def test_before_a_part_was_finished(output, corpus, tiny_bundle, whole, tmp_path, left):
+@pytest.mark.parametrize("left", ["one part", "no part"])
+def test_before_a_part_was_finished(output, corpus, run, whole, left):
     """The listing tells of which input files are that no block record names."""
     for path in (output / "_state" / "blocks").iterdir():
         path.unlink()
     if left == "no part":
         shutil.rmtree(output / "embeddings")
     leave(output, "empty")
-    before = contents(output)
-    if left == "another input":
-        corpus = write_json(tmp_path / "other.jsonl", {"id": "a", "text": "the moon"})
-        assert embed(output, tiny_bundle, corpus, **SETTINGS) == 2
+    if left == "one part":
+        before = contents(output)
+        run({"other.jsonl": [{"id": "a", "text": "the moon"}]}, code=2, **SETTINGS)
         assert contents(output) == before
-        return
-    assert embed(output, tiny_bundle, corpus, **SETTINGS) == 0
+    run(corpus, **SETTINGS)
     assert files(output) == files(whole)
 
 
-@pytest.mark.parametrize("torn", ["empty", "cut"])
-def test_another_command_is_refused(output, corpus, tiny_bundle, capsys, torn):
-    leave(output, torn)
+def test_another_command_may_overwrite_it(output, corpus, run):
+    leave(output, "cut")
     (output / "mine.txt").write_text("keep")
-    before = contents(output)
-    other = SETTINGS | {"dim": 8}
-    assert embed(output, tiny_bundle, corpus, **other) == 2
-    said = capsys.readouterr().err
-    assert "holds embeddings/part-0000000-00000.parquet but an empty or cut run.json" in said
-    assert contents(output) == before
-    assert embed(output, tiny_bundle, corpus, **other, overwrite=True) == 0
+    run(corpus, **SETTINGS, dim=8, overwrite=True)
     assert len(rows(output)["embedding"][0]) == 8
     assert (output / "mine.txt").read_text() == "keep"
 
@@ -119,49 +113,39 @@ def test_readers_say_to_run_its_command_again(output, tmp_path, capsys, torn):
         bert_embed.read(output)
 
 
-def test_an_input_folder_is_read_without_such_an_output(output, corpus, tiny_bundle, tmp_path):
+def test_an_input_folder_is_read_without_such_an_output(output, corpus, run, tmp_path):
     leave(output, "empty")
     shutil.copy(corpus, tmp_path / "in.jsonl")
-    assert embed(tmp_path / "new", tiny_bundle, tmp_path, **SETTINGS) == 0
-    assert record(tmp_path / "new")["counts"]["records"] == 20
+    assert record(run(tmp_path, "new", **SETTINGS))["counts"]["records"] == 20
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_what_is_not_of_a_power_cut_is_overwritten_on_request_alone(
-    output, corpus, tiny_bundle, capsys, name
-):
-    (output / "run.json").write_bytes(OTHERS[name])
-    before = contents(output)
-    assert embed(output, tiny_bundle, corpus, **SETTINGS) == 2
-    assert "choose another folder" in capsys.readouterr().err
-    assert contents(output) == before
-    flags = {**SETTINGS, "dim": 8, "overwrite": True}
-    assert embed(output, tiny_bundle, corpus, **flags) == 0
-    assert record(output)["status"] == "done"
-    assert main(["verify", str(output)]) == 0
+def test_what_is_not_of_a_power_cut_is_overwritten_on_request_alone(output, corpus, run):
+    for content in OTHERS.values():
+        (output / "run.json").write_bytes(content)
+        run.refused(corpus, "choose another folder", **SETTINGS)
+        assert (output / "run.json").read_bytes() == content
+        run(corpus, **SETTINGS, dim=8, overwrite=True)
+        assert record(output)["status"] == "done"
+        assert main(["verify", str(output)]) == 0
 
 
-@pytest.mark.parametrize("content", [OTHERS["of another program"], OTHERS["no JSON"]])
-def test_the_folder_of_another_program_stays_as_it_is(
-    tmp_path, corpus, tiny_bundle, capsys, content
-):
-    output = tmp_path / "theirs"
-    (output / "logs").mkdir(parents=True)
-    (output / "run.json").write_bytes(content)
-    (output / "logs" / "a.txt").write_text("theirs")
-    before = contents(output)
-    assert embed(output, tiny_bundle, corpus, **SETTINGS, overwrite=True) == 2
-    assert "logs/a.txt lies beside it; choose another folder" in capsys.readouterr().err
-    assert contents(output) == before
+def test_the_folder_of_another_program_stays_as_it_is(tmp_path, corpus, run):
+    theirs = tmp_path / "theirs"
+    for name in ("of another program", "no JSON"):
+        run.written({"theirs/run.json": OTHERS[name], "theirs/logs/a.txt": "theirs"})
+        before = contents(theirs)
+        message = "logs/a.txt lies beside it; choose another folder"
+        run.refused(corpus, message, "theirs", **SETTINGS, overwrite=True)
+        assert contents(theirs) == before
 
 
 @pytest.mark.parametrize("left", ["empty", "NULs"])
-def test_a_block_record_that_is_lost_is_written_again(output, corpus, tiny_bundle, whole, left):
+def test_a_block_record_that_is_lost_is_written_again(output, corpus, run, whole, left):
     path = output / "_state" / "blocks" / "0000001-00000.json"
     path.write_bytes(TORN[left](path.read_bytes()))
     if left == "NULs":  # which nobody reads of a run that is complete
         leave(output, "empty")
-    assert embed(output, tiny_bundle, corpus, **SETTINGS) == 0
+    run(corpus, **SETTINGS)
     assert files(output) == files(whole)
     assert main(["verify", str(output)]) == 0
 

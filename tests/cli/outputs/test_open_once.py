@@ -1,12 +1,11 @@
 """A command reads the run.json of its output once before its job starts."""
 
-import json
 import sys
 
 import pytest
 
 from bert_embed.pipeline.cli import main
-from tests.support.command import block_records, flags_of, record
+from tests.support.command import block_records, flags_of, record, say_status
 from tests.support.loads import load
 
 OPENED: list[tuple[str, bool]] = []  # paths that this process opened or renamed to; whether to read
@@ -49,14 +48,20 @@ def words(tmp_path, tiny_bundle):
     return ["embed", *flags_of(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", block_bytes=10)]
 
 
-def test_a_run_that_is_continued_again_once_it_has_the_lock(words, tmp_path, reads_before_the_job):
-    assert main(words) == 0
+def test_a_run_that_is_new_complete_refused_or_continued(
+    words, tmp_path, run, reads_before_the_job
+):
+    for _ in range(2):
+        assert main([*words, "--report=false"]) == 0
+        assert reads_before_the_job() == 1
+    run.refused(tmp_path / "in.txt", "holds another run", pooling="cls")
+    assert reads_before_the_job() <= 2
     block_records(tmp_path / "out")[0].unlink()
-    stored = record(tmp_path / "out") | {"status": "interrupted"}
-    (tmp_path / "out" / "run.json").write_text(json.dumps(stored))
+    say_status(tmp_path / "out", "interrupted")
     reads_before_the_job()
-    assert main(words) == 0
-    assert reads_before_the_job() == 3  # and as it is changed if it is still what was read
+    assert main([*words, "--report=false"]) == 0
+    # Once more when it has the lock, and as it is changed if it is still what was read.
+    assert reads_before_the_job() == 3
     assert record(tmp_path / "out")["counts"]["parts_reused"] == 1
 
 
@@ -68,12 +73,3 @@ def test_a_run_from_a_table_into_a_table(bigquery, tmp_path, tiny_bundle, reads_
     into = {"table": "test-project:open_once.vectors", "limit": 1}
     assert load(tmp_path / "out", tiny_bundle, source, **into) == 0
     assert reads_before_the_job() == 1
-
-
-def test_a_run_that_is_new_complete_or_refused(words, tmp_path, run, reads_before_the_job):
-    assert main([*words, "--report=false"]) == 0
-    assert reads_before_the_job() == 1
-    assert main([*words, "--report=false"]) == 0
-    assert reads_before_the_job() == 1
-    run.refused(tmp_path / "in.txt", "holds another run", pooling="cls")
-    assert reads_before_the_job() <= 2

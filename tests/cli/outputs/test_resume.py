@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_embed.pipeline import job
 from bert_embed.pipeline.cli import main
 from bert_embed.transforms.output_folder import OutputFolder
 from tests.support.command import (
@@ -66,31 +65,37 @@ def output(tmp_path, whole):
     return shutil.copytree(whole, tmp_path / "out")
 
 
-@pytest.mark.parametrize("parts", [1, 9])
 def test_a_killed_job_continues_with_the_same_command(
-    tmp_path, corpus, run, tiny_bundle, uninterrupted, parts
+    tmp_path, corpus, run, tiny_bundle, uninterrupted
 ):
     output = tmp_path / "out"
-    Hold(tmp_path / "hold", parts).kill("embed", *flags_of(output, tiny_bundle, corpus, **SMALL))
+    Hold(tmp_path / "hold", 5).kill("embed", *flags_of(output, tiny_bundle, corpus, **SMALL))
     assert record(output)["status"] == "running"
-    times = {path: path.stat().st_mtime_ns for path in output.glob("_state/blocks/0*.json")}
-    assert len(times) == parts < len(uninterrupted)
+    times = {path: path.stat().st_mtime_ns for path in block_records(output)}
+    assert len(times) == 5 < len(uninterrupted)
     run(corpus, **SMALL)
     assert files(output) == uninterrupted
     counts = record(output)["counts"]
-    assert counts["embedded"] == LINES
-    assert counts["parts_reused"] == len(times)
+    assert (counts["embedded"], counts["parts_reused"]) == (LINES, len(times))
     assert {path: path.stat().st_mtime_ns for path in times} == times
     assert stray(output) == []
 
 
 def test_a_block_without_its_report_or_its_whole_file_is_to_do(output, corpus, run, uninterrupted):
-    """The report is the mark: vectors without one are written again, equal byte for byte."""
+    """The report is the mark: vectors without one are written again, equal byte for byte.
+
+    Temporary files that nobody will finish are swept.
+    """
     say_status(output, "running")
     (output / "_state" / "blocks" / "0000003-00000.json").unlink()
     (output / "embeddings/part-0000003-00000.parquet").write_bytes(b"half")
+    old, young = (output / "_state" / f".tmp-elsewhere-12-abcdef01-{name}" for name in "ab")
+    for path in (old, young):
+        path.write_bytes(b"half")
+    os.utime(old, (time.time() - 90_000, time.time() - 90_000))
     run(corpus, **SMALL)
     assert files(output) == uninterrupted
+    assert stray(output) == [young.name]
     counts = record(output)["counts"]
     assert counts["parts_reused"] == counts["parts"] - 1
     gone, cut = list(uninterrupted)[3:5]
@@ -113,17 +118,15 @@ def test_a_finished_run_is_a_no_op(output, corpus, run):
     run.refused(corpus, "no run.json", dim=3)
 
 
-@pytest.mark.parametrize(
-    "other", [{"dim": 8}, {"pooling": "cls"}, {"block_bytes": 5000}, {"limit": 40}]
-)
-def test_another_run_in_the_folder_is_refused(output, corpus, run, other):
+def test_another_run_in_the_folder_is_refused(output, corpus, run):
     (output / "mine.txt").write_text("keep")
-    before, other = files(output), SMALL | other
-    (changed,) = other.keys() - SMALL.keys() or {"block_bytes"}
-    run.refused(corpus, f"holds another run (--{changed} changed since)", **other)
-    assert files(output) == before
-    run(corpus, overwrite=True, **other)
-    assert len(rows(output)["id"]) == min(LINES, other.get("limit", LINES))
+    before = files(output)
+    for other in ({"dim": 8}, {"pooling": "cls"}, {"block_bytes": 5000}, {"limit": 40}):
+        message = f"holds another run (--{next(iter(other))} changed since)"
+        run.refused(corpus, message, **SMALL | other)
+        assert files(output) == before
+    run(corpus, overwrite=True, **SMALL | other)
+    assert len(rows(output)["id"]) == 40
     assert (output / "mine.txt").read_text() == "keep"
 
 
@@ -138,85 +141,46 @@ def test_two_jobs_at_once_do_no_harm(tmp_path, corpus, tiny_bundle, uninterrupte
     assert stray(output) == []
 
 
-def test_ctrl_c_ends_with_the_command_that_continues(tmp_path, corpus, tiny_bundle, uninterrupted):
-    output = tmp_path / "out"
+@pytest.mark.parametrize("suffix", ["txt", "csv"])  # a CSV file is one block of many parts
+def test_ctrl_c_says_what_is_kept_and_the_command_that_continues(
+    tmp_path, corpus, tiny_bundle, uninterrupted, suffix
+):
+    path, output = corpus, tmp_path / "out"
+    if suffix == "csv":
+        path = tmp_path / "in.csv"
+        path.write_text(f"text\n{corpus.read_text('utf-8')}\n")
     code, _, errors = Hold(tmp_path / "hold", 5).interrupt(
-        "embed", *flags_of(output, tiny_bundle, corpus, **SMALL)
+        "embed", *flags_of(output, tiny_bundle, path, **SMALL)
     )
     assert code == 130
     assert "Traceback" not in errors
-    command = shlex.split(errors.strip().splitlines()[-1])
-    assert Path(command[0]).name == "bert-embed"
-    assert command[1] == "embed"
     assert record(output)["status"] == "interrupted"
-    assert main(command[1:]) == 0
-    assert files(output) == uninterrupted
-
-
-@pytest.mark.parametrize("suffix", ["txt", "csv"])  # a CSV file is one block of many parts
-def test_ctrl_c_says_how_many_documents_are_kept(tmp_path, corpus, tiny_bundle, suffix):
-    path, output = tmp_path / f"in.{suffix}", tmp_path / "out"
-    header = "text\n" if suffix == "csv" else ""
-    path.write_text(f"{header}{corpus.read_text('utf-8')}\n")
-    _, _, errors = Hold(tmp_path / "hold", 5).interrupt(
-        "embed", *flags_of(output, tiny_bundle, path, **SMALL)
-    )
     reports = [json.loads(report.read_text("utf-8")) for report in block_records(output)]
     finished = sum(report["embedded"] for report in reports)
     assert 0 < finished < LINES
-    (said, about) = re.findall(r"^interrupted; (\d+) of about (\d+) documents are ", errors, re.M)[
-        0
-    ]
-    assert int(said) == finished
-    assert int(about) == pytest.approx(LINES, rel=0.1)
+    [told] = re.findall(r"^interrupted; (\d+) of about (\d+) documents are ", errors, re.M)
+    assert int(told[0]) == finished
+    assert int(told[1]) == pytest.approx(LINES, rel=0.1)
     assert "finished and kept, the same command computes the rest:\n  " in errors
-
-
-def test_old_temporary_files_are_swept(tmp_path, corpus, run):
-    output = tmp_path / "out"
-    (output / "_state" / "blocks").mkdir(parents=True)
-    old = output / "_state" / ".tmp-elsewhere-12-abcdef01-0000000-00000.json"
-    young = output / "_state" / ".tmp-elsewhere-12-abcdef01-part-0000000-00000.parquet"
-    for path in (old, young):
-        path.write_bytes(b"half")
-    os.utime(old, (time.time() - 90_000, time.time() - 90_000))
-    assert stray(run(corpus)) == [young.name]
-
-
-@pytest.mark.parametrize(
-    ("text", "now"),
-    [("one\ntwo\nthree\n", "14;"), ("one\nten\n", "as many, but written anew;")],
-)
-def test_a_changed_file_fails_the_job_by_name(tmp_path, run, monkeypatch, text, now):
-    """The file changes after the command line has listed it."""
-    (path,) = run.written({"in.txt": "one\ntwo\n"})
-    straight = job.run_job
-
-    def later(attempt, record):
-        path.write_text(text)
-        os.utime(path, (0, 0))  # clocks of file systems are coarse
-        straight(attempt, record)
-
-    monkeypatch.setattr(job, "run_job", later)
-    output = run(path, code=1)
-    assert f"{path} changed after the job started: listed with 8 bytes, now {now}" in run.err
-    assert "run again with --overwrite, or into another --output" in run.err
-    assert record(output)["status"] == "failed"
+    command = shlex.split(errors.strip().splitlines()[-1])
+    assert (Path(command[0]).name, command[1]) == ("bert-embed", "embed")
+    assert main(command[1:]) == 0
+    assert record(output)["counts"]["embedded"] == LINES
+    assert suffix == "csv" or files(output) == uninterrupted
 
 
 def test_damaged_compressed_input_fails_by_name_and_keeps_what_is_done(tmp_path, run):
     whole = gzip.compress(b"".join(b"line %d\n" % n for n in range(40_000)))
-    cut = {"in.txt.gz": whole[: len(whole) * 2 // 3]}
-    output = run({"a.txt": "the bank of the river\n"} | cut, code=1, block_bytes=100_000)
+    texts, flags = {"a.txt": "the bank of the river\n"}, {"block_bytes": 100_000, "layers": "0"}
+    output = run(texts | {"in.txt.gz": whole[: len(whole) * 2 // 3]}, code=1, **flags)
     assert f"{tmp_path}/in.txt.gz is damaged gzip data" in run.err
     assert "while running" not in run.err + record(output)["error"]
     assert record(output)["status"] == "failed"
     # A file that is written again is another input: the message says what takes it.
     assert "into another --output, with --skip_existing for this one, or with --over" in run.err
-    texts = run.written({"a.txt": "the bank of the river\n", "in.txt.gz": whole})
-    run(texts, code=2, block_bytes=100_000)
-    new = run(texts, "new", skip_existing=output, block_bytes=100_000)
-    counts = record(new)["counts"]
+    texts |= {"in.txt.gz": whole}
+    run(texts, code=2, **flags)
+    counts = record(run(texts, "new", skip_existing=output, **flags))["counts"]
     assert counts["skipped"] + counts["embedded"] == 40_001
 
 
@@ -242,7 +206,6 @@ def test_overwrite_waits_for_no_run_that_writes_there(tmp_path, run):
         run(other, "new", code=1)
         assert "another command writes to" in run.err
     assert not (tmp_path / "new" / "_state").exists()
-    run(other, "new")
     output = run(other, overwrite=True)
     assert len(rows(output)["id"]) == 1
     assert not (output / "_state" / "lock").exists()
