@@ -76,15 +76,17 @@ def layers_of(
     return shapes
 
 
-def imported(folder: Path, name: str = "bundle") -> Bundle:
+def imported(folder: Path, name: str = "bundle", files: Mapping[str, Any] | None = None) -> Bundle:
+    """Imports the folder `source` of a folder, some files of which are changed before."""
+    change(folder / "source", files or {})
     return import_model(str(folder / "source"), str(folder / name))
 
 
-def refused(folder: Path, message: str) -> None:
+def refused(folder: Path, message: str, files: Mapping[str, Any] | None = None) -> None:
     """Asserts that the folder `source` of a folder is not imported, with the reason."""
     said = ""
     try:
-        imported(folder)
+        imported(folder, files=files)
     except InputError as error:
         said = str(error)
     assert re.search(message, said), said or "it was imported"

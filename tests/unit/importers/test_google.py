@@ -10,11 +10,11 @@ from bert_embed.encoder import Encoder
 from bert_embed.importers import import_model
 from bert_embed.importers.google import casing_of, find_checkpoint, import_google
 from bert_embed.pipeline.cli import main
+from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.models.folder import change
 from tests.support.models.google import write_tiny_google
 from tests.support.models.tiny import small_vocabulary
 
-TEXTS = ["the bank of the river", "money in the vault", "a"]
 NAME = "uncased_L-2_H-32_A-4"
 CONFIG, DATA = "bert_config.json", "bert_model.ckpt.data-00000-of-00001"
 THREE = np.zeros(3, np.float32)
@@ -32,23 +32,22 @@ def refused(folder, message, **settings):
 
 
 def test_the_configuration_is_that_of_its_hugging_face_twin(tmp_path):
-    """Vectors are compared in test_same_weights."""
-    write_tiny_google(tmp_path / NAME)
-    google = import_model(str(tmp_path / NAME), str(tmp_path / "bundle"))
-    settings = [google.tokenizer_settings[name] for name in ("lower_case", "max_word_chars")]
-    assert [*settings, google.max_seq_length] == [True, 200, 64]
-    twin = import_model(str(tmp_path / "huggingface"), str(tmp_path / "other"))
-    assert google.config == twin.config
-
-
-def test_optimiser_and_heads_are_ignored_by_name(tmp_path):
+    """Vectors are compared in test_same_weights; optimiser and heads are ignored by name."""
     noise = ["bert/embeddings/word_embeddings/adam_m", "cls/predictions/output_bias"]
     noise += ["bert/encoder/layer_0/output/dense/kernel/adam_v", "output_weights", "output_bias"]
     noise += ["cls/predictions/transform/dense/kernel", "cls/seq_relationship/output_weights"]
     extra = dict.fromkeys(noise, np.zeros((2, 2), np.float32))
     extra["global_step"] = np.zeros((), np.int64)
     write_tiny_google(tmp_path / NAME, extra=extra)
-    assert imported(tmp_path / NAME).has_pooler
+    # White space around entries is none of them, as FullTokenizer reads vocab.txt.
+    spaced = {"vocab.txt": lambda data: data.replace(b"\nbank\n", b"\n bank \n") + b"\n \n"}
+    change(tmp_path / NAME, spaced)
+    google = imported(tmp_path / NAME)
+    settings = [google.tokenizer_settings[name] for name in ("lower_case", "max_word_chars")]
+    assert [*settings, google.max_seq_length, google.has_pooler] == [True, 200, 64, True]
+    assert load_tokenizer(google).vocab == tuple(small_vocabulary())
+    twin = import_model(str(tmp_path / "huggingface"), str(tmp_path / "other"))
+    assert google.config == twin.config
 
 
 @pytest.mark.parametrize(
@@ -58,12 +57,7 @@ def test_optimiser_and_heads_are_ignored_by_name(tmp_path):
         ({"without": "bert/encoder/layer_1/output/dense/bias"}, {}, "1/output/dense/bias is mis"),
         ({"hidden_act": "swish"}, {}, "hidden_act must be gelu or relu, got 'swish'"),
         ({}, {CONFIG: {"vocab_size": 9}}, r"word_embeddings must be \[9, 32\], is"),
-        ({}, {CONFIG: {"hidden_act": {"a": 1}}}, "hidden_act must be gelu or relu, got {'a': 1}"),
-        (
-            {},
-            {CONFIG: {"attention_scale": 0.5}},
-            r"json: attention_scale is not supported, got 0\.",
-        ),
+        ({}, {CONFIG: {"attention_scale": 0.5}}, "json: attention_scale is not supported, got 0.5"),
         ({}, {CONFIG: [1]}, rf"{CONFIG}: must hold an object, got a list"),
         ({}, {CONFIG: JINA}, rf"{CONFIG}: must be of a BERT encoder, is of a Jina encoder"),
         ({}, {CONFIG: {"num_hidden_layers": 3}}, "num_hidden_layers must be 2, .*, got 3$"),
@@ -88,9 +82,9 @@ def test_a_checkpoint_of_tensorflow_2_is_refused_with_the_way_out(tmp_path):
 def test_a_model_without_a_pooler_is_fine_until_it_is_asked_for(tmp_path):
     write_tiny_google(tmp_path / NAME, pooler=False)
     encoder = Encoder(imported(tmp_path / NAME))
-    assert encoder.encode(TEXTS).shape == (3, 32)
+    assert encoder.encode(["the bank"]).shape == (1, 32)
     with pytest.raises(ValueError, match="pooling must not be pooler"):
-        encoder.encode(TEXTS, pooling="pooler")
+        encoder.encode(["the bank"], pooling="pooler")
 
 
 def test_the_checkpoint_is_chosen_by_name_or_is_the_latest(tmp_path):
@@ -98,28 +92,23 @@ def test_the_checkpoint_is_chosen_by_name_or_is_the_latest(tmp_path):
     write_tiny_google(folder, checkpoint="model.ckpt-10", seed=1)
     first = (folder / "checkpoint").read_text()
     write_tiny_google(folder, checkpoint="model.ckpt-20", seed=2)
-    assert find_checkpoint(folder, None).endswith("model.ckpt-20")
-    assert find_checkpoint(folder, "model.ckpt-10").endswith("model.ckpt-10")
-    (folder / "checkpoint").write_text(first)
-    assert find_checkpoint(folder, None).endswith("model.ckpt-10")
     escaped = r'model_checkpoint_path: "/home/m\303\274ller/model.ckpt-20"'  # as TensorFlow has it
-    (folder / "checkpoint").write_text(escaped)
-    assert find_checkpoint(folder, None).endswith("model.ckpt-20")
-    with pytest.raises(ValueError, match=r"must be one of model\.ckpt-10, model\.ckpt-20 in .*got"):
-        find_checkpoint(folder, "model.ckpt-30")
+    for latest, number in (((folder / "checkpoint").read_text(), 20), (first, 10), (escaped, 20)):
+        (folder / "checkpoint").write_text(latest)
+        assert find_checkpoint(folder, None).endswith(f"model.ckpt-{number}")
+    assert find_checkpoint(folder, "model.ckpt-10").endswith("model.ckpt-10")
     (folder / "checkpoint").unlink()
-    with pytest.raises(ValueError, match=r"checkpoint must be one of model\.ckpt-10, model"):
-        find_checkpoint(folder, None)
+    for name in (None, "model.ckpt-30"):
+        with pytest.raises(ValueError, match=r"must be one of model\.ckpt-10, model\.ckpt-20 in"):
+            find_checkpoint(folder, name)
 
 
 @pytest.mark.parametrize(
     ("name", "lower"),
     [
-        ("uncased_L-12_H-768_A-12", True),
         ("wwm_uncased_L-24_H-1024_A-16", True),
         ("multilingual_L-12_H-768_A-12", True),
         ("chinese_L-12_H-768_A-12", True),
-        ("cased_L-24_H-1024_A-16", False),
         ("multi_cased_L-12_H-768_A-12", False),
         ("wwm_cased_L-24_H-1024_A-16", False),
     ],
@@ -141,14 +130,6 @@ def test_casing_that_files_say_is_followed_or_refused(tmp_path, place):
     assert bundle.tokenizer_settings["lower_case"]
 
 
-def test_white_space_around_entries_is_none_of_them(tmp_path):
-    """As FullTokenizer reads vocab.txt."""
-    write_tiny_google(tmp_path / NAME)
-    change(tmp_path / NAME, {"vocab.txt": lambda data: data.replace(b"\nbank\n", b"\n bank \n")})
-    tokenizer = Encoder(imported(tmp_path / NAME)).tokenizer
-    assert tokenizer.vocab[small_vocabulary().index("bank")] == "bank"
-
-
 def test_a_folder_of_hugging_face_with_a_bert_config_is_one(tmp_path):
     write_tiny_google(tmp_path / NAME)
     for path in (tmp_path / NAME).glob("bert_model.ckpt*"):
@@ -167,12 +148,8 @@ def test_casing_that_nobody_told_is_asked_for(tmp_path, capsys):
     assert main(words) == 2
     assert "--lower_case or --cased" in capsys.readouterr().err
     assert main([*words, "--cased", "--activation", "relu"]) == 0
-    said = capsys.readouterr().out
-    assert "2 layers of 32, relu, WordPiece, cased" in said
-
-
-def test_settings_of_a_checkpoint_are_refused_for_other_folders(tmp_path, capsys):
-    write_tiny_google(tmp_path / NAME)
-    words = ["model", "import", str(tmp_path / "huggingface"), str(tmp_path / "b"), "--cased"]
-    assert main(words) == 2
-    assert "--lower_case is for google-research checkpoints" in capsys.readouterr().err
+    assert "2 layers of 32, relu, WordPiece, cased" in capsys.readouterr().out
+    other = [*words[:2], str(tmp_path / "huggingface"), str(tmp_path / "b")]
+    for flag in (["--cased"], ["--activation", "relu"]):
+        assert main([*other, *flag]) == 2
+        assert "is for google-research checkpoints" in capsys.readouterr().err

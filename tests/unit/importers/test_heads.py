@@ -52,38 +52,38 @@ def models(tmp_path_factory):
     return model
 
 
+def whole(vectors, width):
+    """float64 `[rows, width]` of sparse vectors."""
+    matrix = np.zeros((len(vectors), width))
+    for row, vector in zip(matrix, vectors, strict=True):
+        row[vector.indices] = vector.values
+    return matrix
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("kind", MLM)
 def test_sparse_vectors(models, kind, engine):
     pooling = "sum" if kind in SUM else "max"
-    bundle, tensors = models(
-        write_mlm, kind, own_decoder=kind in OWN_DECODER, pooling_strategy=pooling
-    )
+    settings = {"own_decoder": kind in OWN_DECODER, "pooling_strategy": pooling}
+    bundle, tensors = models(write_mlm, kind, **settings)
     encoder = Encoder(bundle, threads=1, load_engine=ENGINES[engine])
     found = encoder.encode(list(TEXTS), kind="sparse")
-    for number in range(len(TEXTS)):
-        weights = plain_weights(kind, tensors, states(kind, number))
-        expected = weights.sum(0) if pooling == "sum" else weights.max(0)
-        row = found[np.array([number])]
-        vector = np.zeros(len(expected))
-        vector[row.indices] = row.values
-        np.testing.assert_allclose(vector, expected, atol=CLOSE, rtol=1e-5)
+    rows = [plain_weights(kind, tensors, states(kind, number)) for number in range(len(TEXTS))]
+    expected = [row.sum(0) if pooling == "sum" else row.max(0) for row in rows]
+    np.testing.assert_allclose(whole(found, len(expected[0])), expected, atol=CLOSE, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", MLM)
 def test_sparse_vectors_of_a_masked_language_model(models, kind):
     bundle, tensors = models(write_masked_lm, kind, own_decoder=kind in OWN_DECODER)
     assert (bundle.default_vectors, [*bundle.heads]) == (("dense",), ["sparse"])
-    encoder = Encoder(bundle, threads=1)
-    expected = [
-        plain_weights(kind, tensors, states(kind, number)).max(0) for number in range(len(TEXTS))
-    ]
-    found = np.zeros_like(expected)
-    for vector, row in zip(found, encoder.encode(list(TEXTS), kind="sparse"), strict=True):
-        vector[row.indices] = row.values
+    encoder, texts = Encoder(bundle, threads=1), list(TEXTS)
+    every = [states(kind, number) for number in range(len(TEXTS))]
+    expected = [plain_weights(kind, tensors, one).max(0) for one in every]
+    found = whole(encoder.encode(texts, kind="sparse"), len(expected[0]))
     np.testing.assert_allclose(found, expected, atol=CLOSE, rtol=1e-5)
-    means = [states(kind, number).mean(0) for number in range(len(TEXTS))]
-    np.testing.assert_allclose(encoder.encode(list(TEXTS)), means, atol=CLOSE, rtol=1e-5)
+    means = [one.mean(0) for one in every]
+    np.testing.assert_allclose(encoder.encode(texts), means, atol=CLOSE, rtol=1e-5)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -6,15 +6,11 @@ import pytest
 
 from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.models.architectures import write_architecture
-from tests.support.models.folder import change, imported, refused
+from tests.support.models.folder import imported, refused
 
 SPECIAL = dict.fromkeys(("normalized", "lstrip", "rstrip", "single_word"), False) | {
     "special": True
 }
-
-
-def tokenizer_of(folder):
-    return load_tokenizer(imported(folder, f"bundle {len(list(folder.iterdir()))}"))
 
 
 @pytest.mark.parametrize("where", ["named", "map", "decoder", "nowhere", "without a class"])
@@ -23,7 +19,7 @@ def test_special_tokens_that_tokenizer_json_does_not_list_are_special(tmp_path, 
     """As in transformers, whose classes have them; padding is theirs, for which no position is."""
     source = tmp_path / "source"
     write_architecture(source, kind)
-    plain = tokenizer_of(tmp_path)
+    plain = load_tokenizer(imported(tmp_path, "plain"))
     entries = {token: plain.vocab.index(token) for token in ("<s>", "<pad>", "</s>", "<unk>")}
     slow = json.loads((source / "tokenizer_config.json").read_text())
     slow = {"tokenizer_class": slow["tokenizer_class"]} if where != "without a class" else {}
@@ -34,8 +30,7 @@ def test_special_tokens_that_tokenizer_json_does_not_list_are_special(tmp_path, 
     slow |= names if where == "named" else {}
     files = {"special_tokens_map.json": names if where == "map" else {}}
     files |= {"tokenizer_config.json": json.dumps(slow), "tokenizer.json": {"added_tokens": []}}
-    change(source, files)
-    tokenizer = tokenizer_of(tmp_path)
+    tokenizer = load_tokenizer(imported(tmp_path, files=files))
     for text in ("the bank", "a <pad> b</s><unk>"):
         assert tokenizer.encode(text) == plain.encode(text)
 
@@ -53,16 +48,15 @@ def test_special_tokens_may_stand_behind_the_vocabulary(tmp_path, where):
     slow, listed = {"tokenizer_class": "RobertaTokenizer"}, []
     if where == "tokenizer.json":
         listed = tokens
-    elif where == "added_tokens.json":
-        change(source, {where: numbers})
-    else:
+    elif where == "added_tokens_decoder":
         slow[where] = {str(token.pop("id")): token for token in tokens}
     files = {"tokenizer.json": {"model": model, "added_tokens": listed}}
+    files |= {"added_tokens.json": numbers} if where == "added_tokens.json" else {}
     files |= {"tokenizer_config.json": json.dumps(slow)}
-    change(source, files | {"config.json": {"pad_token_id": numbers["<pad>"]}})
-    tokenizer = tokenizer_of(tmp_path)
+    files |= {"config.json": {"pad_token_id": numbers["<pad>"]}}
+    tokenizer = load_tokenizer(imported(tmp_path, "behind", files))
     assert tokenizer.encode("a") == [numbers["<s>"], kept.index("a"), numbers["</s>"]]
     # transformers takes the next free ids
     files = dict.fromkeys(("tokenizer_config.json", "added_tokens.json"), "{}")
-    change(source, files | {"tokenizer.json": {"added_tokens": []}})
-    refused(tmp_path, r"sep_token must be an entry .* got '</s>'; add it there")
+    files |= {"tokenizer.json": {"added_tokens": []}}
+    refused(tmp_path, r"sep_token must be an entry .* got '</s>'; add it there", files)

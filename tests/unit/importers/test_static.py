@@ -19,10 +19,9 @@ VECTORS = np.load(GOLDEN)
 WEIGHTS, TOKENIZER = "model.safetensors", "tokenizer.json"
 
 
-def static(folder, kind, **files):
+def static(folder, kind, files=None):
     write_static(folder / "source", kind)
-    change(folder / "source", {name.replace("_", "."): changes for name, changes in files.items()})
-    return imported(folder)
+    return imported(folder, files=files)
 
 
 @pytest.fixture(scope="module")
@@ -59,25 +58,23 @@ def test_length_is_that_of_the_files_and_else_without_limit(tmp_path, potion):
 def test_tokens_words_chunks_and_windows_have_no_special_tokens(potion):
     encoder = Encoder(potion, threads=1)
     text = "the banks of the river"
-    (tokens,) = encoder.units([text])
+    (tokens,), (words,) = encoder.units([text]), encoder.units([text], of="word")
     assert tokens.texts == ["the", "bank", "##s", "of", "the", "river"]
     assert tokens.starts.tolist() == [0, 4, 8, 10, 13, 17]
+    np.testing.assert_array_equal(tokens.vectors[0], tokens.vectors[4])
     mean = tokens.vectors.mean(axis=0)
     found = encoder.encode(text)
-    np.testing.assert_allclose(found, mean / np.linalg.norm(mean), atol=1e-6)
-    (words,) = encoder.units([text], of="word")
-    np.testing.assert_allclose(words.vectors[1], tokens.vectors[1:3].mean(axis=0), atol=1e-6)
     # Windows that share nothing are merged to the mean of all tokens.
     windows = encoder.encode(text, max_seq_length=4, long_text="window", overlap=0)
-    np.testing.assert_allclose(windows, found, atol=1e-6)
-    np.testing.assert_array_equal(tokens.vectors[0], tokens.vectors[4])
-    prompted = encoder.encode("river", prompt="the ")
-    np.testing.assert_allclose(prompted, encoder.encode("the river"), atol=1e-6)
-    alone = encoder.encode("river", prompt="the ", pool_prompt=False)
-    np.testing.assert_allclose(alone, encoder.encode("river"), atol=1e-6)
-    np.testing.assert_allclose(
-        encoder.encode(text, pooling="max", normalize=False), tokens.vectors.max(axis=0)
-    )
+    for one, other in (
+        (found, mean / np.linalg.norm(mean)),
+        (words.vectors[1], tokens.vectors[1:3].mean(axis=0)),
+        (windows, found),
+        (encoder.encode("river", prompt="the "), encoder.encode("the river")),
+        (encoder.encode("river", prompt="the ", pool_prompt=False), encoder.encode("river")),
+        (encoder.encode(text, pooling="max", normalize=False), tokens.vectors.max(axis=0)),
+    ):
+        np.testing.assert_allclose(one, other, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -110,32 +107,27 @@ def test_what_is_for_layers_is_refused_by_name(potion, settings, message):
 )
 def test_what_would_give_other_vectors_is_refused(tmp_path, file, changes, message):
     write_static(tmp_path / "source", "potion")
-    change(tmp_path / "source", {file: changes})
-    refused(tmp_path, message)
-
-
-def test_the_id_of_an_added_token_is_that_of_the_vocabulary(tmp_path, potion):
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    tokens = [{"id": 99_999, "content": "[PAD]", "special": True, **flags}]
-    bundle = static(tmp_path, "potion", tokenizer_json={"added_tokens": tokens})
-    texts = TEXTS[:4]
-    np.testing.assert_array_equal(Encoder(bundle).encode(texts), Encoder(potion).encode(texts))
+    refused(tmp_path, message, {file: changes})
 
 
 @pytest.mark.parametrize("kind", ["plain", "weighted", "shared"])
 def test_rows_of_the_table_that_no_token_has_change_no_vector(tmp_path, kind):
+    """Nor does the id of an added token, which is that of the vocabulary."""
     plain = static(tmp_path, kind)
     (path,) = (tmp_path / "source").rglob(WEIGHTS)
     weights = load_file(path)
     name = max(weights, key=lambda name: weights[name].ndim)
-    change(path.parent, {WEIGHTS: {name: np.concatenate([weights[name]] * 2)}})
-    bundle = imported(tmp_path, "more")
-    texts = TEXTS[:4]
-    np.testing.assert_array_equal(Encoder(bundle).encode(texts), Encoder(plain).encode(texts))
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    tokens = [{"id": 99_999, "content": "[PAD]", "special": True, **flags}]
+    more = {WEIGHTS: {name: np.concatenate([weights[name]] * 2)}}
+    change(path.parent, more | {TOKENIZER: {"added_tokens": tokens}})
+    other = imported(tmp_path, "more")
+    found, wanted = (Encoder(bundle).encode(TEXTS[:4]) for bundle in (other, plain))
+    np.testing.assert_array_equal(found, wanted)
 
 
 def test_a_tokenizer_without_a_normalizer_keeps_letters_as_they_are(tmp_path):
-    bundle = static(tmp_path, "potion", tokenizer_json={"normalizer": None})
+    bundle = static(tmp_path, "potion", {TOKENIZER: {"normalizer": None}})
     library = Tokenizer.from_file(str(tmp_path / "source" / TOKENIZER))
     right = library.encode("The bank", add_special_tokens=False)
     assert load_tokenizer(bundle).encode("The bank") == right.ids

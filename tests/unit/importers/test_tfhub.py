@@ -2,13 +2,13 @@
 
 import hashlib
 import io
-import shutil
 import tarfile
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from bert_embed.backends.tensorflow.model import load_encoder
+from bert_embed.bundle.bundle import load_tensors
 from bert_embed.bundle.find import resolve_model
 from bert_embed.encoder import Encoder
 from bert_embed.importers import import_model
@@ -20,10 +20,6 @@ from tests.support.models.google import write_tiny_hub
 
 pytestmark = pytest.mark.slow
 
-IDS = np.array([[2, 40, 41, 42, 3], [2, 50, 3, 0, 0]], np.int32)
-MASK = (IDS > 0).astype(np.int32)
-TYPES = np.array([[0, 0, 1, 1, 1], [0, 0, 0, 0, 0]], np.int32)
-TEXTS = ["the bank of the river", "money in the vault"]
 HANDLE = "https://tfhub.dev/tensorflow/tiny_bert/4"
 DATA = "variables/variables.data-00000-of-00001"
 OTHER = (
@@ -42,24 +38,25 @@ def refused(source, message):
         import_model(str(source), str(source.parent / "bundle"))
 
 
-def states_of(bundle):
-    states = load_encoder(bundle).hidden_states(IDS, MASK, TYPES)
-    return [state.numpy()[MASK > 0] for state in states]
-
-
 @pytest.mark.parametrize(
     ("scope", "hidden_act"), [("", "gelu_new"), ("bert_encoder_v2_1/", "gelu"), ("", "relu")]
 )
-def test_official_names_are_imported_with_the_activation_of_the_graph(tmp_path, scope, hidden_act):
-    write_tiny_hub(tmp_path / "hub", scope=scope, hidden_act=hidden_act)
+def test_official_names_are_imported_with_the_activation_of_the_graph(
+    tmp_path, monkeypatch, scope, hidden_act
+):
+    """The model is read, and never runs; what beside the call computes says nothing."""
+    beside = tf.nn.relu if hidden_act == "gelu" else None
+    write_tiny_hub(tmp_path / "hub", scope=scope, hidden_act=hidden_act, beside=beside)
+    monkeypatch.setattr(tf.saved_model, "load", None)
     bundle = imported(tmp_path / "hub")
     assert bundle.config.hidden_act == hidden_act
     settings = [bundle.tokenizer_settings[name] for name in ("lower_case", "max_word_chars")]
-    assert [*settings, bundle.max_seq_length] == [True, 200, 64]
+    assert [*settings, bundle.max_seq_length, bundle.has_pooler] == [True, 200, 64, True]
     twin = import_model(str(tmp_path / "huggingface"), str(tmp_path / "twin"))
     assert bundle.config == twin.config
-    for one, other in zip(states_of(bundle), states_of(twin), strict=True):
-        np.testing.assert_array_equal(one, other)
+    ours, theirs = load_tensors(bundle), load_tensors(twin)
+    for name, tensor in theirs.items():
+        np.testing.assert_array_equal(ours[name], tensor)
 
 
 @pytest.mark.parametrize(
@@ -76,32 +73,11 @@ def test_any_other_saved_model_is_refused_with_what_it_holds(tmp_path, settings,
     refused(tmp_path / "hub", message)
 
 
-def test_what_beside_the_call_computes_says_nothing_of_the_activation(tmp_path):
-    import tensorflow as tf
-
-    write_tiny_hub(tmp_path / "hub", hidden_act="gelu", beside=tf.nn.relu)
-    assert imported(tmp_path / "hub").config.hidden_act == "gelu"
-
-
-def test_a_saved_model_is_read_and_never_runs(tmp_path, monkeypatch):
-    import tensorflow as tf
-
-    write_tiny_hub(tmp_path / "hub")
-    monkeypatch.setattr(tf.saved_model, "load", None)
-    assert imported(tmp_path / "hub").has_pooler
-
-
-def test_a_model_that_returns_its_last_layer_alone_is_imported(tmp_path):
-    write_tiny_hub(tmp_path / "hub", layers_given=False)
-    assert imported(tmp_path / "hub").config.num_hidden_layers == 2
-
-
-def test_a_model_without_a_pooler_is_fine_until_it_is_asked_for(tmp_path):
-    write_tiny_hub(tmp_path / "hub", pooler=False)
-    encoder = Encoder(imported(tmp_path / "hub"))
-    assert encoder.encode(TEXTS).shape == (2, 32)
-    with pytest.raises(ValueError, match="pooling must not be pooler"):
-        encoder.encode(TEXTS, pooling="pooler")
+def test_a_model_that_returns_its_last_layer_alone_and_no_pooler_is_imported(tmp_path):
+    write_tiny_hub(tmp_path / "hub", layers_given=False, pooler=False)
+    bundle = imported(tmp_path / "hub")
+    assert (bundle.config.num_hidden_layers, bundle.has_pooler) == (2, False)
+    assert Encoder(bundle).encode("the bank").shape == (32,)
 
 
 def test_casing_is_the_models_own_or_what_the_caller_says(tmp_path):
@@ -110,23 +86,11 @@ def test_casing_is_the_models_own_or_what_the_caller_says(tmp_path):
     write_tiny_hub(tmp_path / "b" / "hub", lower_case=None)
     words = ["model", "import", str(tmp_path / "b" / "hub"), str(tmp_path / "b" / "bundle")]
     assert main([*words, "--cased"]) == 0
-
-
-def test_settings_of_a_checkpoint_are_refused(tmp_path, capsys):
-    write_tiny_hub(tmp_path / "hub")
-    words = ["model", "import", str(tmp_path / "hub"), str(tmp_path / "b"), "--activation", "relu"]
-    assert main(words) == 2
-    assert "--activation is for google-research checkpoints, but" in capsys.readouterr().err
-
-
-def test_a_bundle_is_not_imported_once_more(tmp_path, tiny_bundle):
     with pytest.raises(ValueError, match="is a bundle already"):
-        import_model(tiny_bundle, str(tmp_path / "bundle"))
+        import_model(words[-1], str(tmp_path / "bundle"))
 
 
 def test_a_tensorflow_1_module_is_refused_with_the_way_out(tmp_path):
-    import tensorflow as tf
-
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         value = tf.compat.v1.get_variable("value", initializer=1.0)
         session.run(tf.compat.v1.global_variables_initializer())
@@ -139,13 +103,19 @@ def test_a_tensorflow_1_module_is_refused_with_the_way_out(tmp_path):
     refused(tmp_path / "one", r"TensorFlow 1 hub\.Module, take version 3 or later")
 
 
-@pytest.mark.parametrize("case", ["text", "no call", "no layers"])
-def test_what_is_no_bert_encoder_is_refused_by_name(tmp_path, case):
-    import tensorflow as tf
-
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ("text", "it returns no sequence_output.*; it holds the variables none, and returns one$"),
+        ("no call", "is not a BERT encoder of TF Hub, it cannot be called$"),
+        ("no layers", "it holds the variables word_embeddings/embeddings, and returns default$"),
+    ],
+)
+def test_what_is_no_bert_encoder_is_refused_by_name(tmp_path, case, message):
     sizes = tf.TensorSpec([None, None], tf.int32)
     named = [dict.fromkeys(("input_word_ids", "input_mask", "input_type_ids"), sizes)]
-    words = tf.Variable(tf.zeros([4, 8]), name="word_embeddings/embeddings")
+    module = tf.Module()
+    module.words = words = tf.Variable(tf.zeros([4, 8]), name="word_embeddings/embeddings")
 
     def gathered(inputs):
         return {"default": tf.gather(words, inputs["input_word_ids"])}
@@ -154,13 +124,6 @@ def test_what_is_no_bert_encoder_is_refused_by_name(tmp_path, case):
         "text": (tf.strings.length, [tf.TensorSpec([None], tf.string)]),
         "no layers": (gathered, named),
     }
-    message = {
-        "text": "it returns no sequence_output.*; it holds the variables none, and returns one$",
-        "no call": "is not a BERT encoder of TF Hub, it cannot be called$",
-        "no layers": "it holds the variables word_embeddings/embeddings, and returns default$",
-    }[case]
-    module = tf.Module()
-    module.words = words
     if case in functions:
         module.__call__ = tf.function(*functions[case])
     tf.saved_model.save(module, str(tmp_path / "hub"))
@@ -182,11 +145,7 @@ def test_an_encoder_needs_a_wordpiece_vocabulary(tmp_path):
     [
         (DATA, lambda data: data[:100], "the variables cannot be read, perhaps cut"),
         ("saved_model.pb", lambda data: data[:1000], r"saved_model\.pb cannot be read, perhaps cu"),
-        (
-            "assets/vocab.txt",
-            lambda data: data + b"more\n",
-            r"vocab\.txt: must have 211 entries as",
-        ),
+        ("assets/vocab.txt", lambda data: data + b"more\n", "vocab.txt: must have 211 entries as"),
     ],
 )
 def test_damaged_files_are_named(tmp_path, name, damage, message):
@@ -201,13 +160,6 @@ def pack(folder, archive, inside="."):
     return archive
 
 
-def test_an_archive_may_hold_the_models_folder(tmp_path):
-    write_tiny_hub(tmp_path / "hub")
-    archive = pack(tmp_path / "hub", tmp_path / "tiny.tar.gz", inside="tiny")
-    bundle = import_model(str(archive), str(tmp_path / "packed"))
-    assert bundle.fingerprint == imported(tmp_path / "hub").fingerprint
-
-
 def test_an_archive_is_imported_on_the_way_and_again_when_it_changed(tmp_path, monkeypatch, here):
     monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
     write_tiny_hub(tmp_path / "a" / "hub")
@@ -217,7 +169,7 @@ def test_an_archive_is_imported_on_the_way_and_again_when_it_changed(tmp_path, m
     assert resolve_model(str(archive)) == bundle
     assert bundle.fingerprint == imported(tmp_path / "a" / "hub").fingerprint
     write_tiny_hub(tmp_path / "b" / "hub", seed=7)
-    pack(tmp_path / "b" / "hub", archive)
+    pack(tmp_path / "b" / "hub", archive, inside="tiny")  # it may hold the model's folder
     assert resolve_model(str(archive)).fingerprint != bundle.fingerprint
 
 
@@ -251,8 +203,7 @@ def test_an_archive_whose_paths_lead_out_is_refused(tmp_path, name, linked, kind
 
 
 def test_a_link_of_an_archive_is_a_copy_of_the_file_that_it_names(tmp_path):
-    archive = tmp_path / "model.tgz"
-    with tarfile.open(archive, "w:gz") as file:
+    with tarfile.open(tmp_path / "model.tgz", "w:gz") as file:
         entry = tarfile.TarInfo("./blobs/weights")
         entry.size = 3
         file.addfile(entry, io.BytesIO(b"abc"))
@@ -264,7 +215,7 @@ def test_a_link_of_an_archive_is_a_copy_of_the_file_that_it_names(tmp_path):
             link.type, link.linkname = kind, linked
             file.addfile(link)
     (tmp_path / "to").mkdir()
-    folder = unpack(archive, tmp_path / "to")
+    folder = unpack(tmp_path / "model.tgz", tmp_path / "to")
     for name in ("saved_model.pb", "again"):
         assert (folder / name).read_bytes() == b"abc"
         assert not (folder / name).is_symlink()
@@ -272,34 +223,32 @@ def test_a_link_of_an_archive_is_a_copy_of_the_file_that_it_names(tmp_path):
 
 def test_an_archive_that_is_none_or_holds_no_model_is_named(tmp_path):
     (tmp_path / "cut.tar.gz").write_bytes(b"\x1f\x8b\x08\x00")
-    refused(tmp_path / "cut.tar.gz", "cannot be unpacked, perhaps cut")
     change(tmp_path / "folder", {"weights": bytes(5000)})
     damaged = pack(tmp_path / "folder", tmp_path / "damaged.tar.gz")
     data = bytearray(damaged.read_bytes())
     data[-8] ^= 1  # of gzip's checksum
     damaged.write_bytes(data)
-    refused(damaged, "cannot be unpacked, perhaps cut: CRC check failed")
     (tmp_path / "folder" / "weights").unlink()
-    empty = pack(tmp_path / "folder", tmp_path / "empty.tar.gz")
+    pack(tmp_path / "folder", tmp_path / "empty.tar.gz")
     tarfile.open(tmp_path / "nothing.tar.gz", "w:gz").close()
-    for archive in (empty, tmp_path / "nothing.tar.gz"):
-        refused(archive, r"must hold one of bundle\.json, .* none of them")
+    none = r"must hold one of bundle\.json, .* none of them"
+    for name, message in (
+        ("cut", "cannot be unpacked, perhaps cut"),
+        ("damaged", "cannot be unpacked, perhaps cut: CRC check failed"),
+        ("empty", none),
+        ("nothing", none),
+    ):
+        refused(tmp_path / f"{name}.tar.gz", message)
 
 
-def test_a_handle_is_found_in_the_hubs_own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "tfhub"))
-    write_tiny_hub(tmp_path / "hub")
-    name = hashlib.sha1(HANDLE.encode()).hexdigest()  # as tensorflow_hub keeps it
-    shutil.copytree(tmp_path / "hub", tmp_path / "tfhub" / name)
-    bundle = resolve_model(HANDLE)
-    assert bundle.source == HANDLE
-    assert bundle.fingerprint == imported(tmp_path / "hub").fingerprint
-
-
-def test_a_handle_that_cannot_be_fetched_says_what_to_do(tmp_path, monkeypatch, here):
+def test_a_handle_is_found_in_the_hubs_own_cache(tmp_path, monkeypatch, here):
     monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "tfhub"))
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # nobody listens there
     with pytest.raises(OSError, match=r"tiny_bert/4: could not be fetched \(.* TFHUB_CACHE_DIR"):
         resolve_model(HANDLE)
+    name = hashlib.sha1(HANDLE.encode()).hexdigest()  # as tensorflow_hub keeps it
+    write_tiny_hub(tmp_path / "tfhub" / name)
+    bundle = resolve_model(HANDLE)
+    assert bundle.source == HANDLE
+    assert bundle.fingerprint == imported(tmp_path / "tfhub" / name).fingerprint
