@@ -9,8 +9,8 @@ import shlex
 import shutil
 import sys
 from contextlib import redirect_stderr, redirect_stdout, suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import duckdb
 import numpy as np
@@ -22,109 +22,82 @@ import bert_embed
 from bert_embed.base.arrays import cosines, unit_length
 from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
+from tests.support.command import ROOT
 from tests.support.models.heads import write_splade
 from tests.support.models.multi_vectors import CASES, write_multi_vectors
 from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow  # a minute and a half on two quiet cores
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGES = ["README.md", "docs/*.md", "deploy/README.md", "deploy/*/README.md"]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _OURS = re.compile(r"^(\.venv/bin/)?bert-embed ")
-_SCORED = """import apache_beam as beam
-from bert_embed import EmbedDocuments
-
-with beam.Pipeline(runner="FnApiRunner") as pipeline:
-    texts"""
-# Blocks that no page's own test below runs: the page, how the block begins, and why, or which test
-# runs it or compares it.
-ELSEWHERE = {
-    ("README.md", "make embed"): "CI runs it",
-    ("README.md", "1 file, "): "test_the_readme_shows_what_its_commands_print",
-    ("README.md", "$ .venv/bin/bert-embed search"): (
-        "test_the_readme_shows_what_its_commands_print"
-    ),
-    ("README.md", "import bert_embed"): "test_the_python_of_a_page_gives_these_shapes",
-    ("docs/beam.md", "python -m examples.embed_stream"): "tests/cli/examples/test_embed_stream.py",
-    ("docs/beam.md", _SCORED): "tests/unit/transforms/adapters/test_recipes.py",
-    (
-        "docs/beam.md",
-        "import apache_beam as beam\nfrom apache_beam.options",
-    ): "tests/unit/transforms/adapters/test_recipes.py",
-    ("docs/beam.md", "pipeline:"): "tests/integration/notebooks/test_yaml.py",
-    ("docs/beam.md", "FROM apache"): "needs Docker",
-    (
-        "docs/compare.md",
-        "of 200 queries ",
-    ): "a part of what compare prints; tests/cli/search/test_compare.py",
-    ("docs/bigquery.md", ".venv/bin/bert-embed"): "tests/cli/bigquery/test_docs.py",
-    ("docs/cloud.md", "bert-embed"): "tests/cli/runners/test_dataflow_deploy.py",
-    ("docs/output.md", "python -m examples.train"): "tests/cli/examples/test_train_classifier.py",
-    ("docs/export.md", ".venv/bin/pip install"): "tests/integration/export_readers/test_docs.py",
-    ("docs/export.md", "import faiss"): "tests/integration/export_readers/test_docs.py",
-    ("docs/export.md", "import lancedb"): "tests/integration/export_readers/test_docs.py",
-    ("docs/export.md", "rows = ds.dataset"): "tests/integration/export_readers/test_docs.py",
-    (
-        "docs/export.md",
-        "import bert_embed\nimport torch",
-    ): "tests/integration/ecosystem/test_fast_plaid.py",
-    ("docs/export.md", "python -m examples"): "tests/integration/export_readers/test_loads.py",
-    ("docs/search.md", "python -m examples"): "tests/integration/export_readers/test_groups.py",
-    ("docs/search.md", "import duckdb"): "tests/integration/export_readers/test_groups.py",
-    ("docs/export.md", "embedding-atlas"): "tests/integration/export_readers/test_docs.py",
-    ("docs/migrating.md", "M embed"): "tests/test_docs.py",
-    ("docs/install.md", "python3.12 -m venv"): "tests/integration/install/test_wheel.py",
-    (
-        "docs/models.md",
-        ".venv/bin/bert-embed model import hf:",
-    ): "tests/unit/importers/test_hub.py",
-    ("docs/output.md", "-- what"): "test_duckdb_runs_each_query",
-    ("docs/increments.md", "SELECT"): "test_duckdb_finds_the_newest_of_each_document",
-    ("docs/bigquery.md", "import bert_embed"): "tests/cli/bigquery/test_docs.py",
-    ("docs/python.md", "import bert_embed"): "test_the_python_of_a_page_gives_these_shapes",
-    ("docs/python.md", "rows = encoder.encode("): "tests/unit/models/test_sparse.py",
-    (
-        "docs/python.md",
-        "from bert_embed.integrations.sen",
-    ): "tests/integration/ecosystem/test_integrations.py",
-    ("docs/python.md", ".venv/bin/pip install jupyterlab"): "opens a browser; make notebooks",
-    ("docs/python.md", "from langchain_core"): "tests/integration/ecosystem/test_integrations.py",
-    ("docs/python.md", "from sklearn"): "tests/integration/ecosystem/test_integrations.py",
-    (
-        "docs/how_it_works.md",
-        "$ .venv/bin/python -m examples.sts",
-    ): "the ratings are not ours to share",
-    ("docs/how_it_works.md", "$ .venv/bin/python -m examples.bank"): "test_the_two_senses_of_bank",
-    ("deploy/cron/README.md", "deploy/cron"): "tests/integration/schedule/test_cron.py",
-    ("deploy/cron/README.md", "install -o"): "needs root and systemd",
-    ("deploy/cron/README.md", "airflow"): "needs Airflow: make test-airflow",
-    ("deploy/cron/README.md", "kubectl"): "needs Kubernetes",
-    ("deploy/cron/README.md", "docker"): "needs Docker: .github/workflows/images.yml",
-    ("deploy/cron/README.md", "gcloud"): "needs Google",
-    ("docs/input.md", "bert-embed"): "test_the_command_for_cloud_storage",
-    ("docs/cloud.md", "gcloud dataflow"): "tests/cli/runners/test_flex_template.py",
-    ("docs/accelerators.md", "make images"): "needs Docker: make test-images",
-    ("docs/cloud.md", "make images"): "needs Docker: make test-images",
-    ("docs/accelerators.md", ".venv/bin/pip"): "needs a GPU or TPU",
-    ("docs/cloud.md", ".venv/bin/bert-embed"): "needs Google",
-    ("docs/cloud.md", "terraform"): "needs Google",
-    ("docs/cloud.md", "make dataflow"): "needs Google",
-    ("docs/cloud.md", "cp -r"): "needs Google",
-    ("docs/cloud.md", "gcloud auth"): "needs Google",
-    ("docs/cloud.md", "gcloud scheduler"): "needs Google",
-    ("docs/cloud.md", "deploy/try_it.sh"): "tests/cli/runners/test_try_it.py",
-    ("docs/running.md", "input:"): "tests/cli/test_estimate.py",
-    ("docs/running.md", "37%"): "tests/cli/test_shown.py",
-    ("deploy/README.md", "bert-embed"): "a template, its paths are left out",
-    ("deploy/flink/README.md", "bert-embed"): "a drawing",
-    ("deploy/flink/README.md", "make images"): "needs Docker: make test-images",
-    (
-        "deploy/flink/README.md",
-        "kubectl",
-    ): "needs Kubernetes; tests/integration/deploy/test_manifests.py",
-    ("deploy/flink/README.md", "make install"): "needs a cluster: make test-flink",
-}
+# Blocks that no page's own test below runs: the page, how the block begins, or what is in it, and
+# why, or which test runs it or compares it.
+ELSEWHERE = r"""
+README.md | make embed | CI runs it
+README.md | 1 file,  | test_the_readme_shows_what_its_commands_print
+README.md | $ .venv/bin/bert-embed search | test_the_readme_shows_what_its_commands_print
+README.md | import bert_embed | test_the_python_of_a_page_gives_these_shapes
+docs/beam.md | python -m examples.embed_stream | tests/cli/examples/test_embed_stream.py
+docs/beam.md | … quality = | tests/unit/transforms/adapters/test_recipes.py
+docs/beam.md | … FILE_LOADS | tests/unit/transforms/adapters/test_recipes.py
+docs/beam.md | pipeline: | tests/integration/notebooks/test_yaml.py
+docs/beam.md | FROM apache | needs Docker
+docs/compare.md | of 200 queries  | a part of what compare prints; tests/cli/search/test_compare.py
+docs/bigquery.md | .venv/bin/bert-embed | tests/cli/bigquery/test_docs.py
+docs/cloud.md | bert-embed | tests/cli/runners/test_dataflow_deploy.py
+docs/output.md | python -m examples.train | tests/cli/examples/test_train_classifier.py
+docs/export.md | .venv/bin/pip install | tests/integration/export_readers/test_docs.py
+docs/export.md | import faiss | tests/integration/export_readers/test_docs.py
+docs/export.md | import lancedb | tests/integration/export_readers/test_docs.py
+docs/export.md | rows = ds.dataset | tests/integration/export_readers/test_docs.py
+docs/export.md | import bert_embed\nimport torch | tests/integration/ecosystem/test_fast_plaid.py
+docs/export.md | python -m examples | tests/integration/export_readers/test_loads.py
+docs/search.md | python -m examples | tests/integration/export_readers/test_groups.py
+docs/search.md | import duckdb | tests/integration/export_readers/test_groups.py
+docs/export.md | embedding-atlas | tests/integration/export_readers/test_docs.py
+docs/migrating.md | M embed | tests/test_docs.py
+docs/install.md | python3.12 -m venv | tests/integration/install/test_wheel.py
+docs/models.md | .venv/bin/bert-embed model import hf: | tests/unit/importers/test_hub.py
+docs/output.md | -- what | test_duckdb_runs_each_query
+docs/increments.md | SELECT | test_duckdb_finds_the_newest_of_each_document
+docs/bigquery.md | import bert_embed | tests/cli/bigquery/test_docs.py
+docs/python.md | import bert_embed | test_the_python_of_a_page_gives_these_shapes
+docs/python.md | rows = encoder.encode( | tests/unit/models/test_sparse.py
+docs/python.md | from bert_embed.integrations.sen | tests/integration/ecosystem/test_integrations.py
+docs/python.md | .venv/bin/pip install jupyterlab | opens a browser; make notebooks
+docs/python.md | from langchain_core | tests/integration/ecosystem/test_integrations.py
+docs/python.md | from sklearn | tests/integration/ecosystem/test_integrations.py
+docs/how_it_works.md | $ .venv/bin/python -m examples.sts | the ratings are not ours to share
+docs/how_it_works.md | $ .venv/bin/python -m examples.bank | test_the_two_senses_of_bank
+deploy/cron/README.md | deploy/cron | tests/integration/schedule/test_cron.py
+deploy/cron/README.md | install -o | needs root and systemd
+deploy/cron/README.md | airflow | needs Airflow: make test-airflow
+deploy/cron/README.md | kubectl | needs Kubernetes
+deploy/cron/README.md | docker | needs Docker: .github/workflows/images.yml
+deploy/cron/README.md | gcloud | needs Google
+docs/input.md | bert-embed | test_the_command_for_cloud_storage
+docs/cloud.md | gcloud dataflow | tests/cli/runners/test_flex_template.py
+docs/accelerators.md | make images | needs Docker: make test-images
+docs/cloud.md | make images | needs Docker: make test-images
+docs/accelerators.md | .venv/bin/pip | needs a GPU or TPU
+docs/cloud.md | .venv/bin/bert-embed | needs Google
+docs/cloud.md | terraform | needs Google
+docs/cloud.md | make dataflow | needs Google
+docs/cloud.md | cp -r | needs Google
+docs/cloud.md | gcloud auth | needs Google
+docs/cloud.md | gcloud scheduler | needs Google
+docs/cloud.md | deploy/try_it.sh | tests/cli/runners/test_try_it.py
+docs/running.md | input: | tests/cli/test_estimate.py
+docs/running.md | 37% | tests/cli/test_shown.py
+deploy/README.md | bert-embed | a template, its paths are left out
+deploy/flink/README.md | bert-embed | a drawing
+deploy/flink/README.md | make images | needs Docker: make test-images
+deploy/flink/README.md | kubectl | needs Kubernetes; tests/integration/deploy/test_manifests.py
+deploy/flink/README.md | make install | needs a cluster: make test-flink
+"""
+ELSEWHERE = [row.split(" | ") for row in ELSEWHERE.strip().splitlines()]
 # What a command is given besides, where a small input or this machine asks for it.
 INSTEAD = {"docs/accelerators.md": ("--device gpu", "--engine tensorflow --max_seq_length 8")}
 
@@ -133,17 +106,18 @@ LINES = """{"id": "a", "text": ["the", "", "vault"]}
 """
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     page: str
     language: str
     text: str
 
-    def reason(self):
-        for (page, start), reason in ELSEWHERE.items():
-            if page == self.page and self.text.startswith(start):
-                return reason
-        return None
+    def has(self, page, start):
+        if page != self.page or start.startswith("… "):
+            return page == self.page and start[2:] in self.text
+        return self.text.startswith(start.replace("\\n", "\n"))
+
+    def is_elsewhere(self):
+        return any(self.has(page, start) for page, start, _ in ELSEWHERE)
 
     def __str__(self):
         return f"{self.page}: {self.text.splitlines()[0][:60]}"
@@ -164,14 +138,14 @@ def block(page, start):
 # What the README's questions find, and what is near it.
 TOPICS = tuple(f'{{"id": "{topic}/' for topic in ("types", "try", "class", "calls"))
 
-HERE = [each for each in blocks() if each.reason() is None]
+HERE = [each for each in blocks() if not each.is_elsewhere()]
 
 
 def test_each_reason_has_its_block_and_names_a_test_that_is_there():
     found = list(blocks())
     assert len(found) > 35
-    for (page, start), reason in ELSEWHERE.items():
-        assert any(each.page == page and each.text.startswith(start) for each in found), start
+    for page, start, reason in ELSEWHERE:
+        assert any(each.has(page, start) for each in found), start
         for path in re.findall(r"tests/[\w/]+\.py", reason):
             assert (ROOT / path).is_file(), path
         if reason.startswith("test_"):

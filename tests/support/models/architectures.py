@@ -17,9 +17,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from tests.support.models import gated, jina
-from tests.support.models.folder import drawn, layers_of, write
-from tests.support.models.sentence_transformers import write_kinds
-from tests.support.models.tiny import BERT_NORMALIZER, WORDS, small_vocabulary
+from tests.support.models.folder import drawn, layers_of, write, write_kinds
+from tests.support.models.tiny import WORDS, small_vocabulary, word_piece
 
 GOLDEN = Path(__file__).parents[2] / "data" / "architectures.npz"
 # Longer than the distance from which on MPNet knows no differences.
@@ -184,24 +183,7 @@ def _write_tokenizer(folder: Path, kind: str, vocabulary: list[str]) -> None:
     processor: dict[str, Any] = {"type": "BertProcessing", "sep": sep, "cls": cls}
     if kind == "mpnet":
         processor |= {"type": "RobertaProcessing", "trim_offsets": True, "add_prefix_space": False}
-    usual = {"lstrip": False, "rstrip": False, "single_word": False, "normalized": False}
-    tokenizer = {
-        "version": "1.0",
-        "added_tokens": [
-            {"id": vocabulary.index(token), "content": token, "special": True, **usual}
-            for token in (*special.values(), "[UNK]")
-        ],
-        "normalizer": BERT_NORMALIZER,
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": processor,
-        "model": {
-            "type": "WordPiece",
-            "unk_token": "[UNK]",
-            "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": 100,
-            "vocab": {entry: number for number, entry in enumerate(vocabulary)},
-        },
-    }
+    tokenizer = word_piece(vocabulary, [*special.values(), "[UNK]"], processor)
     files = {"vocab.txt": "".join(f"{entry}\n" for entry in vocabulary)}
     files |= {"tokenizer_config.json": special | settings, "tokenizer.json": tokenizer}
     write(folder, files)

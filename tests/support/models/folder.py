@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,15 @@ def write_modules(folder: Path, types: Mapping[str, str]) -> None:
         for number, (path, kind) in enumerate(types.items())
     ]
     write(folder, {"modules.json": modules})
+
+
+def write_kinds(folder: Path, kinds: Sequence[str]) -> None:
+    """Writes modules.json for modules of these kinds, each in the folder of its number."""
+    places = [f"{number}_{kind}" for number, kind in enumerate(kinds)]
+    if kinds[0] == "Transformer":
+        places[0] = ""
+    types = [kind if "." in kind else f"sentence_transformers.models.{kind}" for kind in kinds]
+    write_modules(folder, dict(zip(places, types, strict=True)))
 
 
 def drawn(

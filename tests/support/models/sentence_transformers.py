@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from tests.support.models.folder import change, write, write_modules
+from tests.support.models.folder import change, write, write_kinds
 from tests.support.models.tiny import write_tiny_huggingface
 
 TEXTS = ("the bank of the river", "money in the vault", "a", "people could find two banks", "")
@@ -183,15 +183,6 @@ _SHAPES: dict[str, Callable[[Mapping[str, Any]], dict[str, tuple[int, ...]]]] = 
         "layer_weights": (config["num_hidden_layers"] + 1 - config["layer_start"],)
     },
 }
-
-
-def write_kinds(folder: Path, kinds: Sequence[str]) -> None:
-    """Writes modules.json for modules of these kinds, each in the folder of its number."""
-    types = [kind if "." in kind else f"sentence_transformers.models.{kind}" for kind in kinds]
-    places = [
-        "" if kind == "Transformer" else f"{number}_{kind}" for number, kind in enumerate(kinds)
-    ]
-    write_modules(folder, dict(zip(places, types, strict=True)))
 
 
 def main() -> None:

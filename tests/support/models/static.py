@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from tests.support.models.folder import write, write_modules
-from tests.support.models.sentence_transformers import dense, write_kinds
-from tests.support.models.tiny import BERT_NORMALIZER, WORDS, small_vocabulary
+from tests.support.models.folder import write, write_kinds, write_modules
+from tests.support.models.sentence_transformers import dense
+from tests.support.models.tiny import WORDS, small_vocabulary, word_piece
 
 GOLDEN = Path(__file__).parents[2] / "data" / "static.npz"
 WIDTH = 24
@@ -59,10 +59,10 @@ def write_static(folder: Path, kind: str) -> None:
             save_file(layer, folder / "1_Dense" / "model.safetensors")
         return
     config = {"model_type": "model2vec", "architectures": ["StaticModel"], "hidden_dim": WIDTH}
-    types = {".": "StaticEmbedding"}
-    types |= {"1_Normalize": "Normalize"} if MODEL2VEC[kind]["normalize"] else {}
     package = "sentence_transformers.models"
-    write_modules(folder, {path: f"{package}.{name}" for path, name in types.items()})
+    types = {".": f"{package}.StaticEmbedding"}
+    types |= {"1_Normalize": f"{package}.Normalize"} if MODEL2VEC[kind]["normalize"] else {}
+    write_modules(folder, types)
     write(folder, {"config.json": config | MODEL2VEC[kind]})
     tensors = {"embeddings": drawn(entries if kind != "shared" else 50, WIDTH)}
     if kind != "potion":
@@ -76,25 +76,9 @@ def write_static(folder: Path, kind: str) -> None:
 def _tokenizer(kind: str) -> dict[str, Any]:
     if kind == "unigram":
         return json.loads((GOLDEN.parent / "tokenizers" / "unigram.json").read_text("utf-8"))
-    flags = {"lstrip": False, "rstrip": False, "single_word": False, "normalized": False}
     ends = {"sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}
-    return {
-        "version": "1.0",
-        "added_tokens": [
-            {"id": number, "content": token, "special": True, **flags}
-            for number, token in enumerate(ENTRIES[:5])
-        ],
-        "normalizer": BERT_NORMALIZER,
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {"type": "BertProcessing", **ends} if kind == "plain" else None,
-        "model": {
-            "type": "WordPiece",
-            "unk_token": "[UNK]",
-            "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": 100,
-            "vocab": {entry: number for number, entry in enumerate(ENTRIES)},
-        },
-    }
+    processor = {"type": "BertProcessing", **ends} if kind == "plain" else None
+    return word_piece(ENTRIES, ENTRIES[:5], processor)
 
 
 def main() -> None:

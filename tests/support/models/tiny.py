@@ -1,13 +1,13 @@
 """Small random Hugging Face folders: a seed in, a folder that transformers would read out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
 
-from tests.support.models.folder import drawn, imported, layers_of, write, write_modules
+from tests.support.models.folder import drawn, imported, layers_of, write, write_kinds
 
 _TEXT = """the a of and to in is it that for was on are as with his they at be this from have or
 by one had not but what all were we when your can said there use an each which she do how their
@@ -15,13 +15,9 @@ if will up other about out many then them these so some her would make like him 
 look two more write go see number no way could people my than first water been call who oil its
 now find long down day did get come made may part bank river robber money vault"""
 WORDS = _TEXT.split()
-# Of tokenizer.json, as an uncased BERT model has it
 BERT_NORMALIZER = {
-    "type": "BertNormalizer",
-    "clean_text": True,
-    "handle_chinese_chars": True,
-    "strip_accents": None,
-    "lowercase": True,
+    **{"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True},
+    **{"strip_accents": None, "lowercase": True},
 }
 
 
@@ -32,6 +28,28 @@ def small_vocabulary(cased: bool = False) -> list[str]:
     entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters, *words]
     pieces = [f"##{character}" for character in characters if character.isalnum()]
     return list(dict.fromkeys([*entries, *pieces, "##s", "##ing", "##ed"]))
+
+
+def word_piece(
+    entries: Sequence[str], special: Sequence[str], processor: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Returns a tokenizer.json as an uncased BERT model has it."""
+    flags = {"lstrip": False, "rstrip": False, "single_word": False, "normalized": False}
+    return {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": entries.index(token), "content": token, "special": True, **flags}
+            for token in special
+        ],
+        "normalizer": BERT_NORMALIZER,
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": processor,
+        "model": {
+            **{"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##"},
+            "max_input_chars_per_word": 100,
+            "vocab": {entry: number for number, entry in enumerate(entries)},
+        },
+    }
 
 
 def write_tiny_huggingface(
@@ -83,11 +101,17 @@ def write_tiny_huggingface(
     files = {"config.json": config, "tokenizer_config.json": slow, "vocab.txt": lines}
     write(folder, files)
     if pooling is not None:
-        _write_sentence_transformers(folder, pooling, normalize, max_seq_length)
+        write_kinds(folder, ["Transformer", "Pooling", *["Normalize"] * normalize])
+        length = {} if max_seq_length is None else {"max_seq_length": max_seq_length}
+        write(folder, {"1_Pooling/config.json": pooling, "sentence_bert_config.json": length})
     tensors = drawn(_shapes(config, pooler), seed, lambda name: "LayerNorm.weight" in name)
-    named = {prefix + _old(name, gamma_beta): array for name, array in tensors.items()}
+    named = {}
+    for name, array in tensors.items():
+        if gamma_beta and "LayerNorm" in name:
+            name = name.replace(".weight", ".gamma").replace(".bias", ".beta")
+        named[prefix + name] = array
     for name, array in (changes or {}).items():
-        named = {key: value for key, value in named.items() if key != name}
+        named.pop(name, None)
         if array is not None:
             named[name] = array
     cast = {name: np.ascontiguousarray(array, dtype) for name, array in named.items()}
@@ -112,25 +136,6 @@ def _shapes(config: Mapping[str, Any], pooler: bool) -> dict[str, tuple[int, ...
         denses[f"{layer}.output.dense"] = hidden, inner
         norms += [f"{layer}.attention.output.LayerNorm", f"{layer}.output.LayerNorm"]
     return shapes | layers_of(denses, dict.fromkeys(norms, hidden))
-
-
-def _old(name: str, gamma_beta: bool) -> str:
-    if not gamma_beta:
-        return name
-    return name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
-        "LayerNorm.bias", "LayerNorm.beta"
-    )
-
-
-def _write_sentence_transformers(
-    folder: Path, pooling: Mapping[str, Any], normalize: bool, max_seq_length: int | None
-) -> None:
-    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
-    kinds |= {"2_Normalize": "Normalize"} if normalize else {}
-    package = "sentence_transformers.models"
-    write_modules(folder, {path: f"{package}.{kind}" for path, kind in kinds.items()})
-    length = {} if max_seq_length is None else {"max_seq_length": max_seq_length}
-    write(folder, {"1_Pooling/config.json": pooling, "sentence_bert_config.json": length})
 
 
 def bundle_of(folder: Path, write: Callable[..., Any], *arguments: Any, **settings: Any) -> str:
