@@ -26,9 +26,7 @@ DAYS = ("2024-02-28", "2024-02-29", "2024-03-01")
 def write_day(folder: Path, day: str, texts: dict[str, str]) -> Path:
     path = folder / day / "part.jsonl"
     path.parent.mkdir(parents=True)
-    lines = [json.dumps({"id": name, "text": text}) for name, text in texts.items()]
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return path
+    return write(path, texts)
 
 
 def write_settings(folder: Path, model: str, *more: str, **changes: str) -> Path:
@@ -73,11 +71,8 @@ def log(folder: Path) -> str:
 
 def state_of(output: Path) -> dict[Path, tuple[int, bytes]]:
     """Time and bytes of everything in a folder."""
-    return {
-        path: (path.stat().st_mtime_ns, path.read_bytes())
-        for path in output.rglob("*")
-        if path.is_file()
-    }
+    paths = (path for path in output.rglob("*") if path.is_file())
+    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in paths}
 
 
 THREE_DAYS = {

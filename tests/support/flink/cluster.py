@@ -101,11 +101,8 @@ class FlinkCluster:
         """Starts one and waits until it takes jobs."""
         log = self.folder / f"job_server-{time.monotonic_ns()}.log"
         flags = [f"--flink-master=localhost:{self.rest_port}", f"--job-port={self.job_port}"]
-        self.job_server = self._run(
-            [str(_SCRIPTS / "job_server.sh"), *flags, f"--artifact-port={free_port()}"],
-            log,
-            ARTIFACTS=str(self.folder / "artifacts"),
-        )
+        command = [str(_SCRIPTS / "job_server.sh"), *flags, f"--artifact-port={free_port()}"]
+        self.job_server = self._run(command, log, ARTIFACTS=str(self.folder / "artifacts"))
 
         def takes_jobs() -> bool:
             if os.waitid(os.P_PID, self.job_server, os.WEXITED | os.WNOHANG | os.WNOWAIT):
@@ -226,21 +223,21 @@ def wait_until(
         time.sleep(0.05)
 
 
-# What a run tells that depends on the corpus alone, not on when and where it ran.
-COUNTED = (
-    "counts",
-    "rejected",
-    "tokens",
-    "computed_tokens",
-    "padded_tokens",
-    "batches",
-    "lengths",
-)
-
-
 def counted(output: Path, reused: bool = True) -> dict[str, Any]:
-    """Every count of a run's record; `reused` is False where blocks may come from an attempt."""
-    counts = {name: record(output)[name] for name in COUNTED}
+    """The counts of a run's record, which depend on the corpus alone, not on when and where it ran.
+
+    `reused` is False where blocks may come from an attempt.
+    """
+    names = (
+        "counts",
+        "rejected",
+        "tokens",
+        "computed_tokens",
+        "padded_tokens",
+        "batches",
+        "lengths",
+    )
+    counts = {name: record(output)[name] for name in names}
     if not reused:
         counts["counts"] = {**counts["counts"], "parts_reused": 0}
     return counts

