@@ -13,32 +13,28 @@ from benchmarks.run import RESULTS
 from tests.support.command import ROOT
 
 
-def test_an_entry_that_one_side_lacks_counts_whole():
+def test_sides_are_compared_entry_by_entry():
+    """An entry that one side lacks counts whole, and scores by their label."""
     ours = pa.table({"indices": [[1, 5], [], []], "values": [[1.0, 0.5], [], []]})
     theirs = pa.table({"indices": [[1], [7], []], "values": [[0.75], [0.25], []]})
     assert difference("sparse", ours, theirs) == 0.5
     assert difference("sparse", theirs, theirs) == 0
+    ours = pa.table({"id": ["0"], "no": [0.25], "yes": [0.75], "label": ["yes"]})
+    theirs = pa.table({"id": ["a text"], "no": [0.5], "yes": [0.5]})
+    assert difference("scores", ours, theirs) == 0.25
 
 
 def test_multi_vectors_of_another_number_of_tokens_are_not_compared():
     tokens = pa.list_(pa.list_(pa.float32(), 2))
-    two, moved, one_less = (
-        pa.table({"embedding": pa.array(rows, tokens)})
-        for rows in (
-            [[[1, 2], [3, 4]], [[5, 6]]],
-            [[[1, 2], [3, 4.5]], [[5, 6]]],
-            [[[1, 2]], [[3, 4], [5, 6]]],
-        )
+    rows = (
+        [[[1, 2], [3, 4]], [[5, 6]]],
+        [[[1, 2], [3, 4.5]], [[5, 6]]],
+        [[[1, 2]], [[3, 4], [5, 6]]],
     )
+    two, moved, one_less = (pa.table({"embedding": pa.array(each, tokens)}) for each in rows)
     assert difference("multi", two, moved) == 0.5
     with pytest.raises(RuntimeError, match="not the same number"):
         difference("multi", two, one_less)
-
-
-def test_scores_are_compared_label_by_label():
-    ours = pa.table({"id": ["0"], "no": [0.25], "yes": [0.75], "label": ["yes"]})
-    theirs = pa.table({"id": ["a text"], "no": [0.5], "yes": [0.5]})
-    assert difference("scores", ours, theirs) == 0.25
 
 
 def test_the_readme_has_the_cost_of_what_was_measured(tmp_path):
@@ -92,16 +88,10 @@ def _backends(**rates: tuple[float, float]) -> dict[str, object]:
     return {"backends": {"results": results, "counts": counts, "machine": machine}}
 
 
-_BACKENDS = {
-    "torch": (18.0, 300.0),
-    "OpenVINO": (20.0, 500.0),
-    "OpenVINO, bfloat16": (12.0, 2000.0),
-    "ONNX Runtime, int8": (8.0, 1000.0),
-}
-
-
 def test_the_comparison_names_the_fastest_backend_also_where_it_is_faster_than_ours():
-    rows = headline([_backends(**_BACKENDS)]).splitlines()
+    rates = {"torch": (18.0, 300.0), "OpenVINO": (20.0, 500.0)}
+    rates |= {"OpenVINO, bfloat16": (12.0, 2000.0), "ONNX Runtime, int8": (8.0, 1000.0)}
+    rows = headline([_backends(**rates)]).splitlines()
     (float32,) = [row for row in rows if row.startswith("| 2,400 sentences, float32 |")]
     (int8,) = [row for row in rows if row.startswith("| 256 passages, int8 |")]
     assert float32.endswith("| 1.80 x (torch), 0.80 x (OpenVINO) |")
@@ -109,13 +99,8 @@ def test_the_comparison_names_the_fastest_backend_also_where_it_is_faster_than_o
 
 
 def test_the_cost_has_each_tool_at_its_best_batch_size():
-    rates = {
-        "ours": 100,
-        "ours, int8": 200,
-        "sentence-transformers encode": 50,
-        "sentence-transformers encode, batches of 8": 60,
-        "Beam MLTransform": 40,
-    }
+    theirs, beams = "sentence-transformers encode", "Beam MLTransform"
+    rates = {"ours": 100, "ours, int8": 200, theirs: 50, f"{theirs}, batches of 8": 60, beams: 40}
     sides = {side: {"sentences_per_second": rate} for side, rate in rates.items()}
     machine = {"processor": "AMD EPYC (cpu family 26, model 2)", "cores": 4}
     whole = {"results": sides, "machine": machine}

@@ -5,14 +5,13 @@ import io
 import json
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from bert_embed.pipeline.cli import main
+from tests.support.command import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "migrating.md").read_text("utf-8")
 _CELLS = re.compile(r"(?<!\\)\|")
 # Flags of programs other than ours and Beam's, which the pages name all the same.
@@ -73,16 +72,12 @@ def test_the_command_for_extract_features_writes_what_it_wrote(tmp_path, tiny_bu
     (tmp_path / "input.txt").write_text("the bank of the river\n\nmoney\n", encoding="utf-8")
     command = re.search(r"```bash\nM (embed .*?)```", PAGE, re.DOTALL)[1].replace("\\\n", " ")
     words = shlex.split(command.replace("-1,-2,-3,-4", "-1,-2"))
-    words[words.index("--input") + 1] = str(tmp_path / "input.txt")
-    words[words.index("--output") + 1] = str(tmp_path / "out")
-    words[words.index("--model") + 1] = tiny_bundle
-    words[words.index("--max_seq_length") + 1] = "32"
+    here = {"input": tmp_path / "input.txt", "output": tmp_path / "out"}
+    for name, value in (here | {"model": tiny_bundle, "max_seq_length": 32}).items():
+        words[words.index(f"--{name}") + 1] = str(value)
     assert main(words) == 0
-    lines = [
-        json.loads(line)
-        for path in sorted((tmp_path / "out").glob("tokens/part-*.jsonl"))
-        for line in path.read_text("utf-8").splitlines()
-    ]
+    [path] = (tmp_path / "out").glob("tokens/part-*.jsonl")
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     assert [line["id"].rpartition(":")[2] for line in lines] == ["0", "23"]
     tokens = [feature["token"] for feature in lines[0]["features"]]
     assert tokens == ["[CLS]", "the", "bank", "of", "the", "river", "[SEP]"]
@@ -92,10 +87,9 @@ def test_the_command_for_extract_features_writes_what_it_wrote(tmp_path, tiny_bu
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", *sorted(p.name for p in (ROOT / "docs").glob("*.md"))]
+    "path", [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))], ids=lambda path: path.name
 )
-def test_links_lead_somewhere(page):
-    path = ROOT / page if page == "README.md" else ROOT / "docs" / page
+def test_links_lead_somewhere(path):
     text = path.read_text("utf-8")
     links = [link for link in re.findall(r"\]\(([^)\s]+)", text) if "://" not in link]
     for link in links:
