@@ -126,16 +126,11 @@ def test_one_text_gives_one_vector(encoder):
 def test_an_encoder_is_loaded_anew_elsewhere_and_cannot_be_changed(encoder):
     again = pickle.loads(pickle.dumps(encoder))
     np.testing.assert_array_equal(again.encode(TEXTS), encoder.encode(TEXTS))
-    encoder.max_seq_length = 16
-    copied = copy.deepcopy(encoder)
-    assert copied.max_seq_length == copy.copy(encoder).max_seq_length == 16
-    copied.max_seq_length, encoder.max_seq_length = 5, encoder.bundle.max_seq_length
-    assert (encoder.max_seq_length, copied.max_seq_length) == (64, 5)
     with pytest.raises(AttributeError, match="truncate_dim cannot be set"):
         encoder.truncate_dim = 8
 
 
-def test_a_copy_shares_the_loaded_model(tiny_bundle):
+def test_a_copy_shares_the_loaded_model_and_has_a_length_of_its_own(tiny_bundle):
     loads = []
 
     def load(*arguments):
@@ -143,16 +138,13 @@ def test_a_copy_shares_the_loaded_model(tiny_bundle):
         return loads[-1]
 
     encoder = bert_embed.Encoder(read_bundle(tiny_bundle), load_engine=load)
+    encoder.max_seq_length = 16
     for copied in (copy.deepcopy({"model": encoder})["model"], copy.copy(encoder)):
         np.testing.assert_array_equal(copied.encode(TEXTS), encoder.encode(TEXTS))
+        assert copied.max_seq_length == 16
+    copied.max_seq_length = 5
+    assert encoder.max_seq_length == 16
     assert len(loads) == 1
-
-
-def test_a_long_call_can_say_how_far_it_is(encoder, capsys):
-    texts = [f"number {number}" for number in range(2500)]
-    found = encoder.encode(texts, show_progress_bar=True)
-    assert_near(found, encoder.encode(texts))
-    assert "2,500 of 2,500 texts" in capsys.readouterr().err
 
 
 def test_a_slow_call_says_how_far_it_is_from_its_first_batches(encoder, monkeypatch):
@@ -177,7 +169,9 @@ def test_a_slow_call_says_how_far_it_is_from_its_first_batches(encoder, monkeypa
 
 def test_in_a_notebook_a_call_changes_one_line_in_place(encoder, notebook, monkeypatch):
     monkeypatch.setattr(sys, "stderr", notebook.stderr)
-    encoder.encode([f"number {number}" for number in range(2500)], show_progress_bar=True)
+    texts = [f"number {number}" for number in range(2500)]
+    found = encoder.encode(texts, show_progress_bar=True)
+    assert_near(found, encoder.encode(texts))
     assert len(notebook.shown) == 1
     assert "2,500 of 2,500 texts" in [*notebook.shown, *notebook.updates][-1]
     assert notebook.stderr.getvalue() == ""
@@ -195,13 +189,11 @@ def test_a_recipe_gives_what_its_settings_give(encoder, tiny_bundle):
 
 def test_tokens_and_words_follow_the_layers_and_the_prompt_of_the_encoder(tiny_bundle, encoder):
     loaded = bert_embed.load(tiny_bundle, layers=1, prompt="find: ", normalize=True)
-    for one, other in (
-        (loaded.units(["the bank"]), encoder.units(["find: the bank"], layers=1)),
-        (loaded.units(["the bank"], "word"), encoder.units(["find: the bank"], "word", layers=1)),
-    ):
-        kept = len(one[0])
-        assert one[0].texts == other[0].texts[-kept:]
-        assert_near(one[0].vectors, other[0].vectors[-kept:])
+    for of in ("token", "word"):
+        [found] = loaded.units(["the bank"], of)
+        [wanted] = encoder.units(["find: the bank"], of, layers=1)
+        assert found.texts == wanted.texts[-len(found) :]
+        assert_near(found.vectors, wanted.vectors[-len(found) :])
     assert loaded.units(["the bank"])[0].starts.tolist() == [-1, -1, -1, 0, 4, -1]
 
 
@@ -227,11 +219,19 @@ def test_units_of_long_texts_may_be_computed_in_windows(encoder):
         encoder.units([text], long_text="reject")
 
 
-@pytest.mark.parametrize("method", ["encode", "units"])
-def test_one_warning_a_call_says_how_many_texts_were_cut(encoder, method):
+@pytest.mark.parametrize(
+    ("method", "of"),
+    [
+        *((method, ()) for method in ("encode", "encode_query", "encode_document", "units")),
+        ("units", ("word",)),
+    ],
+)
+def test_one_warning_a_call_says_how_many_texts_were_cut_and_where(encoder, method, of):
+    """A line of ours would be shown once for all callers."""
     texts = ["money " * 90, "bank", "river " * 90]
+    call = getattr(encoder, method)
     with pytest.warns(bert_embed.TruncationWarning) as caught:
-        getattr(encoder, method)(texts, max_seq_length=32)
+        call(texts, *of, max_seq_length=32)
     (only,) = caught
     assert str(only.message).startswith("2 of 3 texts were cut at 32 tokens: long_text='window'")
     assert "max_seq_length up to 64 keeps more" in str(only.message)
@@ -239,8 +239,8 @@ def test_one_warning_a_call_says_how_many_texts_were_cut(encoder, method):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for settings in ({"long_text": "window"}, {"long_text": "truncate"}):
-            getattr(encoder, method)(texts, **settings)
-        getattr(encoder, method)(["bank"])
+            call(texts, *of, **settings)
+        call(["bank"], *of)
 
 
 def test_queries_and_documents_get_the_prompts_of_the_model(prompted, encoder):
@@ -259,28 +259,23 @@ def test_queries_and_documents_get_the_prompts_of_the_model(prompted, encoder):
 def test_a_default_prompt_of_another_name_is_for_no_query_and_no_document(tmp_path):
     prompts = {"clustering": "name: "}
     write_sentence_transformers(tmp_path / "source", prompts=prompts, default_prompt="clustering")
-    bundle = imported(tmp_path)
-    encoder = bert_embed.load(bundle.path)
-    bare = encoder.encode(TEXTS, prompt="")
-    assert np.abs(encoder.encode(TEXTS) - bare).max() > 1e-3
-    np.testing.assert_array_equal(encoder.encode_query(TEXTS), bare)
-    np.testing.assert_array_equal(encoder.encode_document(TEXTS), bare)
-    asked = bert_embed.load(bundle.path, prompt="name:clustering")
-    np.testing.assert_array_equal(asked.encode_query(TEXTS), encoder.encode(TEXTS))
-    np.testing.assert_array_equal(asked.encode_document(TEXTS), encoder.encode(TEXTS))
+    encoder = bert_embed.load(imported(tmp_path).path)
+    asked = bert_embed.load(tmp_path / "bundle", prompt="name:clustering")
+    bare, usual = encoder.encode(TEXTS, prompt=""), encoder.encode(TEXTS)
+    assert np.abs(usual - bare).max() > 1e-3
+    for method in ("encode_query", "encode_document"):
+        np.testing.assert_array_equal(getattr(encoder, method)(TEXTS), bare)
+        np.testing.assert_array_equal(getattr(asked, method)(TEXTS), usual)
 
 
-@pytest.mark.parametrize(
-    ("model", "documents", "query"),
-    [("e5-base-v2", "passage: ", "query: "), ("e5-base-v2", None, "")],
-)
+@pytest.mark.parametrize(("documents", "query"), [("passage: ", "query: "), (None, "")])
 def test_queries_of_a_known_model_get_the_prompt_that_fits_the_documents(
-    tmp_path, model, documents, query
+    tmp_path, documents, query
 ):
     write_sentence_transformers(tmp_path / "source")
     source, dest = str(tmp_path / "source"), str(tmp_path / "bundle")
-    bundle = import_huggingface(source, dest, name=f"hf://intfloat/{model}@{'0a' * 20}")
-    encoder = bert_embed.load(bundle.path, prompt=documents)
+    name = f"hf://intfloat/e5-base-v2@{'0a' * 20}"
+    encoder = bert_embed.load(import_huggingface(source, dest, name=name).path, prompt=documents)
     wanted = encoder.encode(TEXTS, prompt=query)
     np.testing.assert_array_equal(encoder.encode_query(TEXTS), wanted)
     wanted = encoder.encode(TEXTS, prompt=documents or "")
@@ -296,11 +291,10 @@ def test_an_encoder_of_a_bundle_is_what_load_gives(encoder):
 
 
 def test_an_encoder_says_what_it_is(encoder, tiny_bundle):
-    assert encoder.dimension == 32
-    assert bert_embed.load(tiny_bundle, dim=7).dimension == 7
-    assert encoder.device == "cpu"
-    shown = repr(bert_embed.load(tiny_bundle, pooling="cls", dim=7))
-    assert "dimension=7, layers=(-1,), pooling='cls', max_seq_length=64" in shown
+    assert (encoder.dimension, encoder.device) == (32, "cpu")
+    cut = bert_embed.load(tiny_bundle, pooling="cls", dim=7)
+    assert cut.dimension == 7
+    assert "dimension=7, layers=(-1,), pooling='cls', max_seq_length=64" in repr(cut)
 
 
 def test_the_length_of_texts_can_be_set(tiny_bundle):
@@ -335,22 +329,6 @@ def test_similarities_are_cosines(encoder):
             encoder.similarity(one, wrong)
     with pytest.raises(SettingError, match="other must be 3 vectors as the first, got 1"):
         encoder.similarity_pairwise(one, [1, 0])
-
-
-def test_a_warning_names_the_line_of_the_caller(encoder):
-    """Of each method; a line of ours would be shown once for all callers."""
-    long = ["money " * 30]
-    calls = {
-        "encode": lambda: encoder.encode(long, max_seq_length=8),
-        "encode_query": lambda: encoder.encode_query(long, max_seq_length=8),
-        "encode_document": lambda: encoder.encode_document(long, max_seq_length=8),
-        "units": lambda: encoder.units(long, max_seq_length=8),
-        "words": lambda: encoder.units(long, "word", max_seq_length=8),
-    }
-    for name, call in calls.items():
-        with pytest.warns(bert_embed.TruncationWarning) as shown:
-            call()
-        assert [warned.filename for warned in shown] == [__file__], name
 
 
 def test_documents_are_ranked_by_what_the_model_is_for(prompted):

@@ -1,3 +1,5 @@
+"""Encoders: vectors in their order, the same in every batch; rows that fail, fail alone."""
+
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -24,8 +26,7 @@ def encoder(tiny_bundle):
 
 def test_texts_become_vectors_in_their_order(encoder):
     vectors = encoder.encode(TEXTS)
-    assert vectors.shape == (5, 32)
-    assert vectors.dtype == np.float32
+    assert (vectors.shape, vectors.dtype) == ((5, 32), np.float32)
     assert_near(encoder.encode(TEXTS[::-1]), vectors[::-1])
 
 
@@ -130,12 +131,8 @@ def test_a_row_without_a_finite_vector_fails_alone(poisoned_bundle):
     for times, settings in ((1, {}), (80, windows)):
         with pytest.raises(RuntimeError, match="1 text failed, the first is 1: vector is not fi"):
             poisoned.encode(["bank " * times, "vault " * times, "bank"], **settings)
-
-
-def test_a_model_that_fails_on_every_row_is_broken(poisoned_bundle):
-    poisoned = Encoder(read_bundle(poisoned_bundle))
     with pytest.raises(RuntimeError, match="the model failed on all of 2 rows: vector is not"):
-        poisoned.encode(["vault", "vault vault"])
+        poisoned.encode(["vault", "vault vault"])  # it is broken
 
 
 def test_several_threads_may_call_at_once(encoder):

@@ -40,16 +40,10 @@ def plain(tmp_path_factory):
     return lambda ids: np.stack(bert.hidden_states(np.array(ids), np.zeros(len(ids), np.int64)))
 
 
-def row_of(encoder, text):
-    tokenizer = encoder.tokenizer
-    return tokenizer.encode(text)
-
-
 def test_tokens_carry_their_text_their_place_and_the_hidden_states(tiny, plain):
-    for text, found in zip(
-        TEXTS, tiny.units(TEXTS, layers=[-1, 0], layer_combine="concat"), strict=True
-    ):
-        ids = row_of(tiny, text)
+    units = tiny.units(TEXTS, layers=[-1, 0], layer_combine="concat")
+    for text, found in zip(TEXTS, units, strict=True):
+        ids = tiny.tokenizer.encode(text)
         assert found.texts == tiny.tokenizer.tokens(ids)
         states = plain(ids)
         assert_near(found.vectors, np.hstack([states[2], states[0]]))
@@ -83,14 +77,8 @@ def test_words_are_merged_from_their_tokens(encoder, pooling):
     (tokens,) = encoder.units([text])
     assert tokens.texts[2:6] == ["em", "##bed", "##ding", "##s"]
     pieces = tokens.vectors[2:6]
-    wanted = {
-        "mean": pieces.mean(0),
-        "sum": pieces.sum(0),
-        "first": pieces[0],
-        "last": pieces[-1],
-        "max": pieces.max(0),
-    }
-    assert_near(found.vectors[1], wanted[pooling])
+    wanted = {name: getattr(pieces, name)(0) for name in ("mean", "sum", "max")}
+    assert_near(found.vectors[1], (wanted | {"first": pieces[0], "last": pieces[-1]})[pooling])
 
 
 def test_the_callers_words_stay_one_to_one(encoder):
@@ -162,16 +150,15 @@ def test_a_prompt_leaves_room_for_a_text(tiny):
 
 def test_a_prompt_may_be_left_out_of_the_pooling(tiny, plain):
     found = Encoder(tiny.bundle, VectorSpec(pool_prompt=False), prompt="a b ").encode(["bank of"])
-    states = plain(row_of(tiny, "a b bank of"))[-1]
+    states = plain(tiny.tokenizer.encode("a b bank of"))[-1]
     assert_near(found[0], states[3:].mean(0))
 
 
 def test_several_poolings_are_joined_in_their_order(tiny, plain):
     found = tiny.encode(["bank of", "river"], pooling="cls,max,mean")
     for vector, text in zip(found, ["bank of", "river"], strict=True):
-        states = plain(row_of(tiny, text))[-1]
-        wanted = np.concatenate([states[0], states.max(0), states.mean(0)])
-        assert_near(vector, wanted)
+        states = plain(tiny.tokenizer.encode(text))[-1]
+        assert_near(vector, np.concatenate([states[0], states.max(0), states.mean(0)]))
 
 
 def test_windows_are_merged_by_their_tokens_and_then_scaled(tiny, plain):
@@ -191,15 +178,14 @@ def test_windows_are_merged_by_their_tokens_and_then_scaled(tiny, plain):
 
 def test_tokens_of_a_long_text_stand_once_each_with_the_widest_context(tiny, plain):
     text = "the bank of the river and the money of the bank"
-    layout = laid_out(
-        tiny, [text], max_seq_length=8, long_text="window", overlap=3, granularity=("token",)
-    )
+    windows = {"max_seq_length": 8, "long_text": "window", "overlap": 3}
+    layout = laid_out(tiny, [text], granularity=("token",), **windows)
     tokens = layout.tokens
-    assert tokens.ids.tolist() == row_of(tiny, text)
+    assert tokens.ids.tolist() == tiny.tokenizer.encode(text)
     starts = tiny.tokenizer.encode_with_offsets([text]).starts.tolist()
     assert tokens.starts.tolist() == [-1, *starts, -1]
     at = layout.rows.row_splits[layout.row[tokens.row]] + tokens.place
-    assert layout.rows.input_ids[at].tolist() == row_of(tiny, text)
+    assert layout.rows.input_ids[at].tolist() == tiny.tokenizer.encode(text)
 
 
 def test_a_stack_has_an_axis_of_layers(tiny):
