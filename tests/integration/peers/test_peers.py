@@ -1,4 +1,4 @@
-"""Rows of docs/migrating.md about fastembed and PyLate, run on both sides by `make test-ecosystem`."""
+"""Rows of docs/migrating.md about fastembed and PyLate, run on both sides (make test-ecosystem)."""
 
 import json
 
