@@ -105,7 +105,7 @@ def plan_and_account(files: Callable[[], list[InputFile]]) -> dict[str, list[flo
         total = SumBlockRecords().merge_accumulators(sums)
         size.append(len(pickle.dumps(total)))
     with steps.step("account: verdict"):
-        problems = verdict(total, planned).problems
+        problems = verdict(planned, total).problems
     if problems:
         raise RuntimeError("; ".join(problems))
     return steps.taken

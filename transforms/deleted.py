@@ -9,7 +9,6 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from bert_embed.base.arrays import first_of_equal
 from bert_embed.results.chain import write_packed
 from bert_embed.results.names import DELETED
 from bert_embed.results.parquet import write_deleted
@@ -26,6 +25,7 @@ from bert_embed.transforms.output_folder import OutputFile, OutputFolder
 from bert_embed.transforms.steps import RedactErrors, Step
 
 Files = dict[str, OutputFile]
+_COUNTED = ("new", "changed", "gone", "earlier", "unread")
 
 
 @dataclass
@@ -49,7 +49,9 @@ class WriteDeleted(Step):
         verdict, changes = collections
         counts = changes | "Count" >> beam.Map(_counts) | "Sum" >> beam.CombineGlobally(_sum)
         verdict = verdict | "Judge changes" >> beam.Map(self.judge, beam.pvalue.AsSingleton(counts))
-        is_marked = verdict | "Is marked" >> beam.Map(_is_marked)
+        is_marked = verdict | "Is marked" >> beam.Map(
+            lambda verdict: verdict.changes is not None and verdict.changes.withheld is None
+        )
         # What became of the chunks of changed documents is in the files alone: parts may have been
         # written by an earlier attempt.
         files = (
@@ -71,23 +73,13 @@ class WriteDeleted(Step):
 
 def _counts(bucket: tuple[int, Changes]) -> ChangeCounts:
     changes = bucket[1]
-    return ChangeCounts(
-        new=changes.new,
-        changed=changes.changed,
-        gone=len(changes.gone),
-        earlier=changes.earlier,
-        unread=changes.unread,
-    )
+    facts = changes.new, changes.changed, len(changes.gone), changes.earlier, changes.unread
+    return ChangeCounts(*facts)
 
 
 def _sum(several: Iterable[ChangeCounts]) -> ChangeCounts:
     counts = list(several)
-    names = ("new", "changed", "gone", "earlier", "unread")
-    return ChangeCounts(*(sum(getattr(one, name) for one in counts) for name in names))
-
-
-def _is_marked(verdict: Verdict) -> bool:
-    return verdict.changes is not None and verdict.changes.withheld is None
+    return ChangeCounts(*(sum(getattr(one, name) for one in counts) for name in _COUNTED))
 
 
 def _written_pieces(is_marked: bool, output: str, piece: str | None) -> Iterator[EarlierFile]:
@@ -126,25 +118,20 @@ def deleted_table(changes: Changes, pieces: EarlierKeys, piece: str | None) -> p
     `pieces` are the run's own documents. A document of an output that does not tell its chunks has
     one row without a number.
     """
-    gone = changes.gone
+    gone, replaced = changes.gone, changes.replaced
     if piece is None:
         return pa.table({"id": gone.ids}).sort_by("id")
-    order = np.lexsort((-pieces.pieces, pieces.id_hash))
-    firsts = order[first_of_equal(pieces.id_hash[order])]
-    now = dict(zip(pieces.id_hash[firsts].tolist(), pieces.pieces[firsts].tolist(), strict=True))
-    ids: list[str] = []
-    numbers: list[int | None] = []
+    order = np.lexsort((pieces.pieces, pieces.id_hash))  # the most of each id last
+    now = dict(zip(pieces.id_hash[order].tolist(), pieces.pieces[order].tolist(), strict=True))
+    rows: list[tuple[str, int | None]] = []
     for name, count in zip(gone.ids.to_pylist(), gone.pieces.tolist(), strict=True):
-        rows = range(count) if count else [None]
-        ids += [name] * len(rows)
-        numbers += rows
-    replaced = changes.replaced
+        rows += [(name, number) for number in (range(count) if count else [None])]
     columns = replaced.ids.to_pylist(), replaced.id_hash.tolist(), replaced.pieces.tolist()
     for name, id_hash, count in zip(*columns, strict=True):
-        rows = range(now.get(id_hash, count), count)  # one that was rejected keeps its chunks
-        ids += [name] * len(rows)
-        numbers += rows
-    table = pa.table({"id": pa.array(ids, pa.string()), piece: pa.array(numbers, pa.int32())})
+        # One that was rejected keeps its chunks.
+        rows += [(name, number) for number in range(now.get(id_hash, count), count)]
+    ids, numbers = pa.array([row[0] for row in rows], pa.string()), [row[1] for row in rows]
+    table = pa.table({"id": ids, piece: pa.array(numbers, pa.int32())})
     return table.sort_by([("id", "ascending"), (piece, "ascending")])
 
 

@@ -16,7 +16,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from apache_beam.transforms.window import GlobalWindow
+from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from bert_embed.base.arrays import first_of_equal, text_hashes
@@ -126,8 +126,8 @@ class InputPlaces(_KeyColumns):
 
 def in_buckets(keys: _K, buckets: int) -> Iterator[tuple[int, _K]]:
     """Distributes keys to buckets by their ids; all rows of an id are in one bucket."""
-    high = keys.id_hash >> np.uint64(32)
-    return dealt_out(keys, (high * np.uint64(buckets)) >> np.uint64(32))
+    half = np.uint64(32)
+    return dealt_out(keys, ((keys.id_hash >> half) * np.uint64(buckets)) >> half)
 
 
 def dealt_out(keys: _C, number: np.ndarray) -> Iterator[tuple[int, _C]]:
@@ -149,7 +149,7 @@ def _have_text(inputs: InputKeys, last: EarlierKeys) -> np.ndarray:
     return has_earlier[kind[len(last) :]]
 
 
-def _last_of_each_id(earlier: EarlierKeys) -> EarlierKeys:
+def last_of_each_id(earlier: EarlierKeys) -> EarlierKeys:
     """The rows of each id in the last output that has it; none if the last one deletes it."""
     order = np.lexsort((-earlier.output, earlier.id_hash))
     starts = np.flatnonzero(first_of_equal(earlier.id_hash[order]))
@@ -172,12 +172,11 @@ class Changes:
     kept: dict[str, str] = field(default_factory=dict)  # what `write_keys` gave
 
 
-def compared(inputs: InputKeys, earlier: EarlierKeys) -> tuple[np.ndarray, Changes]:
-    """Which records need not be embedded, bool `[records]`, and what changed."""
-    return _compared(inputs, _last_of_each_id(earlier))
+def compared(inputs: InputKeys, last: EarlierKeys) -> tuple[np.ndarray, Changes]:
+    """Which records need not be embedded, bool `[records]`, and what changed.
 
-
-def _compared(inputs: InputKeys, last: EarlierKeys) -> tuple[np.ndarray, Changes]:
+    `last` are the keys that `last_of_each_id` gives.
+    """
     order = np.lexsort((-last.pieces, last.id_hash))
     documents = last.take(order[first_of_equal(last.id_hash[order])])
     existing = _have_text(inputs, last)
@@ -250,12 +249,9 @@ def key_files(sizes: dict[str, int]) -> tuple[tuple[str, str] | None, dict[str, 
 
 def files_of_kind(sizes: dict[str, int], kind: str, ending: str) -> dict[str, int]:
     """Those of some names and sizes that are of a kind."""
-    parsed = {name: parse_name(name) for name in sizes}
-    return {
-        name: sizes[name]
-        for name, parsed_name in parsed.items()
-        if parsed_name is not None and (parsed_name.kind, parsed_name.ending) == (kind, ending)
-    }
+    parsed = ((name, parse_name(name)) for name in sizes)
+    of_kind = (name for name, one in parsed if one and (one.kind, one.ending) == (kind, ending))
+    return {name: sizes[name] for name in of_kind}
 
 
 def sizes_digest(sizes: dict[str, int]) -> str:
@@ -318,17 +314,11 @@ def earlier_files(output: EarlierOutput | MergedKeys) -> list[EarlierFile]:
     listed = {path.removeprefix(above): info.size for path, info in infos.items()}
     digest, sizes, deleted = earlier_digest(output, listed or None)
     if digest != output.digest:
-        raise SettingError(
-            "skip_existing",
-            f"{output.place} {CHANGED}",
-        )
+        raise SettingError("skip_existing", f"{output.place} {CHANGED}")
+    paths = {folder.path_of(name): name in deleted for name in sorted(sizes | deleted)}
     return [
-        EarlierFile(
-            *(output.number, number, output.place, folder.path_of(name)),
-            deletes=name in deleted,
-            info=infos.get(folder.path_of(name)),
-        )
-        for number, name in enumerate(sorted(sizes | deleted))
+        EarlierFile(output.number, number, output.place, path, "", deletes, info=infos.get(path))
+        for number, (path, deletes) in enumerate(paths.items())
     ]
 
 
@@ -420,55 +410,48 @@ class KeySettings:
     keeper: OutputFolder | None = None  # which keeps the keys of the earlier outputs, merged
 
 
+@dataclass(eq=False)
 class HeldKeys(beam.DoFn):
     """Gathers the keys of a bundle's elements and passes them on in buckets."""
 
-    def __init__(
-        self,
-        buckets: int,
-        step: str,
-        keys_of: Callable[[Any], Iterable[InputKeys] | Iterable[EarlierKeys]],
-    ) -> None:
-        self._buckets, self._step, self._keys_of = buckets, step, keys_of
+    buckets: int
+    step: str
+    keys_of: Callable[[Any], Iterable[InputKeys] | Iterable[EarlierKeys]]
 
     def start_bundle(self) -> None:
         self._held: list[Any] = []
         self._count = 0
 
     def process(self, element: Any) -> Iterator[Keyed]:
-        with RedactErrors(self._step):
-            for keys in self._keys_of(element):
+        with RedactErrors(self.step):
+            for keys in self.keys_of(element):
                 self._held.append(keys)
                 self._count += len(keys)
                 if self._count >= _MOST_HELD:
                     yield from self._release()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        window = GlobalWindow()
-        for keyed in self._release():
-            yield WindowedValue(keyed, window.max_timestamp(), [window])
+        yield from map(GlobalWindows.windowed_value_at_end_of_window, self._release())
 
     def _release(self) -> Iterator[Keyed]:
         held, self._held, self._count = self._held, [], 0
         if held:
-            yield from in_buckets(type(held[0]).joined(held), self._buckets)
+            yield from in_buckets(type(held[0]).joined(held), self.buckets)
 
 
+@dataclass(frozen=True)
 class _AllBut(Container[int]):
-    """All numbers but some."""
-
-    def __init__(self, numbers: Iterable[int]) -> None:
-        self._numbers = frozenset(numbers)
+    numbers: frozenset[int]
 
     def __contains__(self, number: object) -> bool:
-        return number not in self._numbers
+        return number not in self.numbers
 
 
 def _keys_read(
     spec: BlockSpec, settings: KeySettings, finished: bool = False
 ) -> Iterator[InputKeys]:
     """The keys of the parts of a block: of those that are `finished`, or the others."""
-    done = _AllBut(spec.done) if finished else spec.done
+    done = _AllBut(frozenset(spec.done)) if finished else spec.done
     return map(input_keys, settings.read(spec, done=done))
 
 
@@ -492,8 +475,6 @@ def reading_earlier(buckets: int) -> HeldKeys:
 
 
 BLOCK_RANGE = 256  # blocks whose skipped documents are joined to them together
-
-
 # BlockSpecs with what to skip, and by bucket what changed
 Compared: TypeAlias = tuple[beam.PCollection, beam.PCollection]
 
@@ -510,10 +491,10 @@ class CompareKeys(Step):
 
     def expand(self, collections: tuple[beam.PCollection, beam.PCollection]) -> Compared:
         specs, finished = collections
-        read, buckets = partial(_keys_read, settings=self.settings), self.settings.buckets
-        keys = specs | "ReadKeys" >> beam.ParDo(HeldKeys(buckets, "read ids", read))
-        read = partial(read, finished=True)
-        others = finished | "ReadFinished" >> beam.ParDo(HeldKeys(buckets, "read ids", read))
+        held = partial(HeldKeys, self.settings.buckets, "read ids")
+        read = partial(_keys_read, settings=self.settings)
+        keys = specs | "ReadKeys" >> beam.ParDo(held(read))
+        others = finished | "ReadFinished" >> beam.ParDo(held(partial(read, finished=True)))
         keys = (keys, others) | "AllKeys" >> beam.Flatten()
         return (specs, keys) | "SkipExisting" >> SkipExisting(self.settings)
 
@@ -535,26 +516,22 @@ class SkipExisting(Step):
 
     def expand(self, collections: tuple[beam.PCollection, beam.PCollection]) -> Compared:
         specs, keys = collections
-        pipeline = specs.pipeline
         earlier = (
-            pipeline
+            specs.pipeline
             | "Earlier" >> beam.Create(list(self.settings.earlier), reshuffle=False)
             | "List" >> beam.FlatMap(earlier_files)
             | "SpreadFiles" >> beam.Reshuffle()
             | "EarlierKeys" >> beam.ParDo(reading_earlier(self.settings.buckets))
         )
+        compare = beam.ParDo(_Compare(self.settings.keeper))
         outcome = (
             {"input": keys, "earlier": earlier}
             | "GroupKeys" >> beam.CoGroupByKey()
-            | "Compare"
-            >> beam.ParDo(_Compare(self.settings.keeper)).with_outputs("changes", main="skipped")
+            | "Compare" >> compare.with_outputs("changes", main="skipped")
         )
+        by_range = beam.WithKeys(lambda spec: spec.number // BLOCK_RANGE)
         specs = (
-            {
-                "specs": specs
-                | "KeyByBlockRange" >> beam.WithKeys(lambda spec: spec.number // BLOCK_RANGE),
-                "skipped": outcome.skipped,
-            }
+            {"specs": specs | "KeyByBlockRange" >> by_range, "skipped": outcome.skipped}
             | "JoinByBlockRange" >> beam.CoGroupByKey()
             | "AttachSkips" >> beam.FlatMap(_attach_skips)
             | "Spread" >> beam.Reshuffle()
@@ -562,11 +539,11 @@ class SkipExisting(Step):
         return specs, outcome.changes
 
 
+@dataclass(eq=False)
 class _Compare(beam.DoFn):
     """Gives the places of a bucket's documents to skip, by the ranges of their blocks."""
 
-    def __init__(self, keeper: OutputFolder | None) -> None:
-        self._keeper = keeper
+    keeper: OutputFolder | None
 
     def process(
         self, bucket: tuple[int, dict[str, Iterable[Any]]]
@@ -576,15 +553,13 @@ class _Compare(beam.DoFn):
         number, keys = bucket
         with RedactErrors("compare ids"):
             inputs = InputKeys.joined(keys["input"])
-            last = _last_of_each_id(EarlierKeys.joined(keys["earlier"]))
-            existing, changes = _compared(inputs, last)
-        if self._keeper is not None:
-            changes = replace(changes, kept=write_keys(self._keeper, number, last))
+            last = last_of_each_id(EarlierKeys.joined(keys["earlier"]))
+            existing, changes = compared(inputs, last)
+        if self.keeper is not None:
+            changes = replace(changes, kept=write_keys(self.keeper, number, last))
         yield beam.pvalue.TaggedOutput("changes", (number, changes))
-        skipped = inputs.take(existing)
-        yield from dealt_out(
-            InputPlaces(skipped.block, skipped.place), skipped.block // BLOCK_RANGE
-        )
+        skipped = InputPlaces(inputs.block[existing], inputs.place[existing])
+        yield from dealt_out(skipped, skipped.block // BLOCK_RANGE)
 
 
 def _attach_skips(block_range: tuple[int, dict[str, Iterable[Any]]]) -> Iterator[BlockSpec]:

@@ -36,6 +36,7 @@ from bert_embed.transforms.parts import Rejected
 from bert_embed.transforms.steps import RedactErrors, Step, activity, computing, passed_as_block
 from bert_embed.transforms.worker_bundles import worker_bundle
 
+# As Arrow strings, converted once.
 _VOCABULARIES: WeakKeyDictionary[TextTokenizer, pa.StringArray] = WeakKeyDictionary()
 
 
@@ -67,13 +68,9 @@ class BlockModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, Embedder]):
             set_up_process()
             os.environ.update(self.environment)
         with activity("loading the model"):
+            chosen = {name: getattr(self, name) for name in ("precision", "device", "engine")}
             if self.load_engine is None:  # which checks the files that it reads
-                needed = partial(
-                    weight_files,
-                    precision=self.precision,
-                    device=self.device,
-                    engine=self.engine,
-                )
+                needed = partial(weight_files, **chosen)
                 bundle = worker_bundle(self.bundle, self.fingerprint, needed)
             else:
                 bundle = worker_bundle(self.bundle, self.fingerprint)
@@ -82,12 +79,10 @@ class BlockModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, Embedder]):
                 replace(bundle, programs=self.programs),
                 self.spec,
                 threads=self.threads,
-                precision=self.precision,
-                device=self.device,
                 inference_timeout=self.inference_timeout,
                 load_engine=self.load_engine or load_engine,
                 compile_ahead=True,
-                engine=self.engine,
+                **chosen,
             )
 
     def run_inference(
@@ -135,19 +130,14 @@ def _naming(block: TokenBlock) -> Iterator[None]:
     number, sources = block.part.block, block.sources
     try:
         yield
-    except BrokenModelError as error:
-        raise StepError(f"block {number}, {_reach(sources)}: {error}") from error.__cause__
-    except NoProgressError as error:
+    except (BrokenModelError, NoProgressError) as error:
+        reach = " to ".join(dict.fromkeys((sources[0].as_py(), sources[-1].as_py())))
+        if isinstance(error, BrokenModelError):
+            raise StepError(f"block {number}, {reach}: {error}") from error.__cause__
         raise StepError(
-            f"block {number}, {_reach(sources)}: the model hangs, {error}; the same command tries "
-            f"again, and if it always hangs skip_blocks {number} does without these documents"
+            f"block {number}, {reach}: the model hangs, {error}; the same command tries again, "
+            f"and if it always hangs skip_blocks {number} does without these documents"
         ) from None
-
-
-def _reach(sources: pa.StringArray) -> str:
-    """The documents of a block, named by the first and the last."""
-    first, last = sources[0].as_py(), sources[-1].as_py()
-    return first if first == last else f"{first} to {last}"
 
 
 def embedding_block(
@@ -214,15 +204,10 @@ def _token_vectors(
     tokens = layout.tokens
     if tokens is None or vectors is None:
         return None
-    names = _vocabulary(tokenizer).take(pa.array(tokens.ids))
-    return TokenVectors(tokens.splits, names, tokens.segments, tokens.starts, tokens.stops, vectors)
-
-
-def _vocabulary(tokenizer: TextTokenizer) -> pa.StringArray:
-    """The vocabulary of a tokenizer as Arrow strings, converted once."""
     if tokenizer not in _VOCABULARIES:
         _VOCABULARIES[tokenizer] = pa.array(tokenizer.vocab, pa.string())
-    return _VOCABULARIES[tokenizer]
+    names = _VOCABULARIES[tokenizer].take(pa.array(tokens.ids))
+    return TokenVectors(tokens.splits, names, tokens.segments, tokens.starts, tokens.stops, vectors)
 
 
 def _word_vectors(units: Units | None, vectors: np.ndarray | None) -> WordVectors | None:

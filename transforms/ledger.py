@@ -3,7 +3,7 @@
 import bisect
 import hashlib
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
@@ -14,7 +14,6 @@ import orjson
 
 from bert_embed.backends.runner import failed_in_model
 from bert_embed.base.errors import counted, counted_of, step_message
-from bert_embed.base.threads import in_parallel
 from bert_embed.results.names import DELETED, output_name, parse_name
 from bert_embed.results.run_record import (
     ChangeCounts,
@@ -25,9 +24,9 @@ from bert_embed.results.run_record import (
     Unknown,
     Written,
 )
-from bert_embed.storage.files import is_remote, read_bytes, size_of
+from bert_embed.storage.files import for_each, read_bytes, size_of
 from bert_embed.transforms.output_folder import OutputFile, OutputFolder, part_name
-from bert_embed.transforms.parts import BLANK_LINE, BlockSpec, Part, PlannedWork, count_reasons
+from bert_embed.transforms.parts import BLANK_LINE, BlockSpec, Part, PlannedWork
 
 _FORMAT = 2
 # What records of earlier versions have, too.
@@ -121,7 +120,7 @@ def block_record(
         end_of_file=part.end_of_file,
         embedded=len(num_tokens),
         skipped=part.skipped,
-        rejected=count_reasons(part.rejected),
+        rejected=dict(sorted(Counter(one.reason for one in part.rejected).items())),
         blank=sum(rejection.blank for rejection in part.rejected),
         unfit=part.unfit,
         truncated=int(truncated.sum()),
@@ -146,16 +145,11 @@ def length_histogram(num_tokens: np.ndarray) -> list[int]:
     >>> [(at, length_end(at)) for at, count in enumerate(counts) if count]
     [(63, 1023), (64, 1279), (104, 1310719)]
     """
-    return np.bincount(_length_bins(num_tokens.astype(np.int64))).tolist()
-
-
-def _length_bins(num_tokens: np.ndarray) -> np.ndarray:
-    """The bin of each length, int64 `[documents]`."""
-    first = LENGTH_BIN * EQUAL_BINS
-    doublings = np.log2(np.maximum(num_tokens, first) / first).astype(np.int64)
-    quarters = (num_tokens * _PER_DOUBLING >> doublings) // first - _PER_DOUBLING
+    lengths, first = num_tokens.astype(np.int64), LENGTH_BIN * EQUAL_BINS
+    doublings = np.log2(np.maximum(lengths, first) / first).astype(np.int64)
+    quarters = (lengths * _PER_DOUBLING >> doublings) // first - _PER_DOUBLING
     above = EQUAL_BINS + _PER_DOUBLING * doublings + quarters
-    return np.where(num_tokens < first, num_tokens // LENGTH_BIN, above)
+    return np.bincount(np.where(lengths < first, lengths // LENGTH_BIN, above)).tolist()
 
 
 def length_end(at: int) -> int:
@@ -207,8 +201,7 @@ def parse_block_record(data: bytes, run: str) -> BlockRecord | None:
         counts = [getattr(record, name) for name in ("block", "part", *SUMMED)]
         counts += [*record.rejected.values(), *record.covered.values(), *record.unfit.values()]
         counts += [number for file in files for number in (file.bytes, file.rows)]
-        counts += record.length_bins
-        counts += [] if record.end_of_file is None else [record.end_of_file]
+        counts += [*record.length_bins, 0 if record.end_of_file is None else record.end_of_file]
         whole = all(type(count) is int and 0 <= count < _MOST for count in counts)
         whole &= type(record.last) is bool
         floats = (*record.seconds.values(), *record.norms)
@@ -237,19 +230,17 @@ def begun_blocks(
     folder: OutputFolder, specs: Iterable[BlockSpec]
 ) -> Iterator[BlockSpec | BegunBlocks]:
     """Gives blocks of which nothing is written as they are, and all others some at a time."""
-    parts: dict[int, list[int]] = {}
+    parts, files = defaultdict[int, list[int]](list), defaultdict[int, list[tuple[str, int]]](list)
     sizes, recorded = folder.listed()
     for block, part in recorded:
-        parts.setdefault(block, []).append(part)
-    files = sorted((output_name(name).block, name, size) for name, size in sizes.items())
+        parts[block].append(part)
+    for name, size in sizes.items():
+        files[output_name(name).block].append((name, size))
 
     def begun(specs: list[BlockSpec]) -> BegunBlocks:
-        first, last = specs[0].number, specs[-1].number + 1
-        span = files[
-            bisect.bisect_left(files, (first, "", 0)) : bisect.bisect_left(files, (last, "", 0))
-        ]
         numbers = {spec.number: parts[spec.number] for spec in specs}
-        return BegunBlocks(specs, numbers, {name: size for _, name, size in span})
+        of_blocks = itertools.chain.from_iterable(files.get(number, ()) for number in numbers)
+        return BegunBlocks(specs, numbers, dict(of_blocks))
 
     held: list[BlockSpec] = []
     slices = 0
@@ -280,7 +271,7 @@ def finished_blocks(
         return record if whole else None
 
     block_records: dict[int, list[BlockRecord]] = {}
-    for record in in_parallel(read, pairs) if is_remote(folder.path) else map(read, pairs):
+    for record in for_each(folder.path, read, pairs):
         if record is not None:
             block_records.setdefault(record.block, []).append(record)
     for spec in begun.specs:
@@ -431,11 +422,13 @@ def verdict(planned: PlannedWork, totals: Totals) -> Verdict:
         for block, end in sorted(totals.ends.items())
         if end != totals.records[block]
     )
-    problems += [*_named(doubled, "blocks"), *_named(uncovered, "files"), *_named(unread, "blocks")]
+    problems += [*first_of(doubled, "blocks"), *first_of(uncovered, "files")]
+    problems += first_of(unread, "blocks")
     return Verdict(totals, tuple(problems))
 
 
-def _named(problems: Iterable[str], what: str) -> Iterator[str]:
+def first_of(problems: Iterable[str], what: str) -> Iterator[str]:
+    """The first problems, and how many further ones there are."""
     listed = list(problems)
     yield from listed[:_MOST_NAMED]
     if len(listed) > _MOST_NAMED:
@@ -472,9 +465,7 @@ def problem(
     failed = failed_in_model(rejected)
     again = f"the model failed on {failed:,} of them, which the same command tries again"
     if is_nothing(counts) and not whole and not counts.skipped:
-        reasons = Counter(rejected)
-        reasons[BLANK_LINE] -= blank
-        ((reason, _),) = reasons.most_common(1)
+        ((reason, _),) = (Counter(rejected) - Counter({BLANK_LINE: blank})).most_common(1)
         corrected = (
             "with that corrected, the same output can be used again (max_rejected 100% accepts it)"
         )
@@ -559,13 +550,20 @@ def result_of(totals: Totals, elapsed: float, changes: ChangeCounts | None = Non
     padded = counts["padded_tokens"]
     return Result(
         counts=_counts(totals),
-        written=_written(totals),
+        written={
+            kind: Written(*(totals.written[kind, name] for name in ("files", "bytes", "rows")))
+            for kind in sorted({kind for kind, _ in totals.written})
+        },
         listing=f"{totals.listing:016x}",
         rejected=dict(sorted(totals.rejected.items())),
         tokens=counts["tokens"],
         full_tokens=counts["full_tokens"],
         cut_share=share(counts["full_tokens"] - counts["tokens"], counts["full_tokens"]),
-        unknown=_unknown(totals),
+        unknown=Unknown(
+            tokens=counts["unknown_tokens"],
+            share=share(counts["unknown_tokens"], counts["text_tokens"]),
+            continuing_share=share(counts["continuing_tokens"], counts["text_tokens"]),
+        ),
         computed_tokens=counts["computed_tokens"],
         padded_tokens=padded,
         padding_share=share(padded - counts["computed_tokens"], padded),
@@ -589,35 +587,16 @@ def share(part: float, whole: float) -> float:
     return round(part / whole, 4) if whole else 0.0
 
 
-def _unknown(totals: Totals) -> Unknown:
-    """How many tokens are [UNK], and how many continue words."""
-    unknown, tokens = totals.counts["unknown_tokens"], totals.counts["text_tokens"]
-    return Unknown(
-        tokens=unknown,
-        share=share(unknown, tokens),
-        continuing_share=share(totals.counts["continuing_tokens"], tokens),
-    )
-
-
 def length_statistics(counts: list[int]) -> Lengths:
     """A histogram of documents by their tokens, with the upper ends of its percentiles' bins.
 
     >>> length_statistics([2, 1, 0, 1])
     Lengths(bin_tokens=16, counts=(2, 1, 0, 1), p50=15, p90=63, p99=63, max=63, equal_bins=None)
     """
-    sums, tops = list(itertools.accumulate(counts)), {}
+    sums, tops = [*itertools.accumulate(counts)], {}
     for name, share in (("p50", 50), ("p90", 90), ("p99", 99), ("max", 100)):
         documents = -(-share * sums[-1] // 100) if sums else 0
         at = bisect.bisect_left(sums, documents)
         tops[name] = length_end(at) if documents else None
     wide = EQUAL_BINS if len(counts) > EQUAL_BINS else None
     return Lengths(LENGTH_BIN, tuple(counts), **tops, equal_bins=wide)
-
-
-def _written(totals: Totals) -> dict[str, Written]:
-    """The files of each kind."""
-    kinds = sorted({kind for kind, _ in totals.written})
-    return {
-        kind: Written(*(totals.written[kind, name] for name in ("files", "bytes", "rows")))
-        for kind in kinds
-    }

@@ -2,14 +2,14 @@
 
 import base64
 import hashlib
-import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import astuple, dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import chain, compress, takewhile
 
 import orjson
 import pyarrow as pa
@@ -24,6 +24,7 @@ from bert_embed.storage.files import (
     FileInfo,
     absolute,
     files_in,
+    for_each,
     holds_files,
     is_remote,
     join,
@@ -31,6 +32,7 @@ from bert_embed.storage.files import (
     names_in,
     read_bytes,
     size_of,
+    write_bytes,
 )
 from bert_embed.storage.local import is_folder, matching, names_by_file
 from bert_embed.transforms.examples import are_settings
@@ -48,7 +50,7 @@ from bert_embed.transforms.read.columns import PLAIN, Columns
 from bert_embed.transforms.read.lines import limit_lines
 from bert_embed.transforms.read.parquet import with_footers
 from bert_embed.transforms.read.reader import parts_of
-from bert_embed.transforms.read.streams import LOOKED_INTO, Inside, look_inside
+from bert_embed.transforms.read.streams import LOOKED_INTO, look_inside
 
 # Not text: in a folder such files are skipped.
 OTHER_FORMATS = {".avro", ".orc", ".xlsx", ".pdf", ".docx", ".heic"} | {
@@ -73,13 +75,12 @@ _BESIDE_DATA = re.compile(
     r"(readme|licen[cs]e|notice|citation|changelog)([._-].*)?"
     r"|(dataset_infos?|dataset_dict|metadata|package(-lock)?|tsconfig|schema|state|croissant|datapackage|manifest)\.json"
 )
-_LOG_FOLDERS = {"Delta Lake": "_delta_log", "Hudi": ".hoodie"}
-_TABLE_LOGS = {
-    "Delta Lake": re.compile(r"(.*)/_delta_log/.*"),
-    "Hudi": re.compile(r"(.*)/\.hoodie/.*"),
-    "Iceberg": re.compile(r"(.*)/metadata/[^/]*\.metadata\.json"),
+# Of tables: the folder of the log, the ending of its files, and what reads them.
+_TABLES = {
+    "Delta Lake": ("_delta_log", "", "deltalake or Spark"),
+    "Hudi": (".hoodie", "", "Spark"),
+    "Iceberg": ("metadata", ".metadata.json", "pyiceberg"),
 }
-_TABLE_READERS = {"Delta Lake": "deltalake or Spark", "Hudi": "Spark", "Iceberg": "pyiceberg"}
 _MOST_FOLDERS = 100  # of a store, that are looked into for logs
 _FORMAT = 1  # of a listing in an output
 _OF_JOBS = {"status", "run", "started", "versions"}  # keys of the records of all jobs
@@ -156,17 +157,16 @@ def list_input(
     for pattern in patterns:
         files = _listed(pattern, output)
         _refuse_tables(pattern, files)
-        skipped |= (left := _of_runs(pattern, files))
-        files = _without(files, left)
-        skipped |= (hidden := {f.path: HIDDEN for f in files if _is_hidden(f.path, pattern)})
-        files = without_records(_without(files, hidden))
+        files = _without(files, _of_runs(pattern, files), skipped)
+        hidden = {file.path: HIDDEN for file in files if _is_hidden(file.path, pattern)}
+        files = without_records(_without(files, hidden, skipped))
         if not files:
             raise _nothing_named(pattern, bool(hidden))
         if input_format is None:
-            skipped |= (left := _not_text(files))
-            files = _without(files, left)
-            skipped |= (left := _beside_data(pattern, files, text))
-            files = _without(files, left)
+            suffixes = ((file.path, _suffixes(file.path)[0]) for file in files)
+            left = {path: suffix for path, suffix in suffixes if suffix in OTHER_FORMATS}
+            files = _without(files, left if len(left) < len(files) else {}, skipped)
+            files = _without(files, _beside_data(pattern, files, text), skipped)
         infos.update((file.path, file) for file in files)
     for path in list(_other_names(infos)):
         del infos[path]
@@ -187,8 +187,8 @@ def _listed(pattern: str, output: str | None) -> list[FileInfo]:
         listed = list_files(pattern)
     except InputError as error:
         raise SettingError("input", str(error)) from error
-    excluded = () if output is None else (join(output, ""),)
-    files = [info for info in listed if not info.path.startswith(excluded)]
+    below = () if output is None else join(output, "")
+    files = [info for info in listed if not info.path.startswith(below)]
     if listed and not files:
         raise SettingError(
             "input",
@@ -199,7 +199,11 @@ def _listed(pattern: str, output: str | None) -> list[FileInfo]:
     return files
 
 
-def _without(files: Sequence[FileInfo], left: Mapping[str, str]) -> list[FileInfo]:
+def _without(
+    files: Sequence[FileInfo], left: dict[str, str], skipped: dict[str, str]
+) -> list[FileInfo]:
+    """The files without those that are left, which are skipped."""
+    skipped |= left
     return [file for file in files if file.path not in left]
 
 
@@ -216,21 +220,14 @@ def _of_runs(pattern: str, files: Sequence[FileInfo]) -> dict[str, str]:
     return dict.fromkeys(left, OF_RUNS)
 
 
-def _not_text(files: Sequence[FileInfo]) -> dict[str, str]:
-    """Paths of files that hold no text, and their suffixes, unless all are such."""
-    left = {file.path: _suffixes(file.path)[0] for file in files}
-    left = {path: suffix for path, suffix in left.items() if suffix in OTHER_FORMATS}
-    return left if len(left) < len(files) else {}
-
-
 def _nothing_named(pattern: str, has_hidden: bool) -> SettingError:
     """The error of a pattern without files, or with hidden ones alone."""
     if has_hidden:
-        said = (
-            "names only hidden files, whose names, or folders, begin with _ or a dot; name such a "
-            "file itself"
+        return SettingError(
+            "input",
+            f"{pattern} names only hidden files, whose names, or folders, begin with _ or a dot; "
+            "name such a file itself",
         )
-        return SettingError("input", f"{pattern} {said}")
     hint = "; stdin is not read, write it to a file first" if pattern == "-" else ""
     if is_glob(pattern) and any(map(is_folder, matching(pattern))):
         hint = f", but folders; {join(pattern, '**')} names the files below them"
@@ -301,8 +298,7 @@ def _outputs_among(pattern: str, paths: Sequence[str]) -> tuple[str, ...]:
         elif parse_name(f"{kind}/{name}") and kind not in spelled:
             folders.add(f"{folder}/")
     below = sorted(folder for folder in folders if folder.startswith(_base(pattern, folder)))
-    found = in_parallel(_is_output, below) if is_remote(pattern) else map(_is_output, below)
-    return tuple(folder for folder, is_one in zip(below, found, strict=True) if is_one)
+    return tuple(compress(below, for_each(pattern, _is_output, below)))
 
 
 def _is_output(folder: str) -> bool:
@@ -334,7 +330,7 @@ def folder_above(patterns: Sequence[str], files: Sequence[InputFile]) -> str:
     shared = folders[0].split("/")
     for folder in folders[1:]:
         pairs = zip(shared, folder.split("/"), strict=False)
-        shared = [one for one, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)]
+        shared = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
     base = "/".join([*shared, ""])
     return base if not is_remote(patterns[0]) or base.count("/") > 2 else ""
 
@@ -342,7 +338,7 @@ def folder_above(patterns: Sequence[str], files: Sequence[InputFile]) -> str:
 def _base(pattern: str, path: str) -> str:
     """The folder of a pattern from which on names were found, with a slash."""
     place = absolute(pattern).rstrip("/")
-    return f"{place}/" if path.startswith(f"{place}/") else f"{fixed_folder(place)}/"
+    return f"{place if path.startswith(f'{place}/') else fixed_folder(place)}/"
 
 
 def _refuse_tables(pattern: str, files: Sequence[FileInfo]) -> None:
@@ -353,16 +349,16 @@ def _refuse_tables(pattern: str, files: Sequence[FileInfo]) -> None:
     """
     paths = [file.path for file in files if file.path != absolute(pattern)]
     folders = _folders_above(pattern, paths)
-    for kind, log in _TABLE_LOGS.items():
-        roots = (match[1] for path in paths if (match := log.fullmatch(path)))
-        looked = partial(_has_log, kind=kind)
-        above = in_parallel(looked, folders) if is_remote(pattern) else map(looked, folders)
-        root = next((folder for folder, found in zip(folders, above, strict=True) if found), "")
-        if root := root or next(roots, ""):
+    for kind, (log, ending, reader) in _TABLES.items():
+        looked = partial(_has_log, log=log, ending=ending)
+        among = re.compile(rf"(.*)/{re.escape(log)}/.*{re.escape(ending)}")
+        roots = compress(folders, for_each(pattern, looked, folders))
+        named = (match[1] for path in paths if (match := among.fullmatch(path)))
+        if root := next(chain(roots, named), None):
             raise SettingError(
                 "input",
                 f"{root} is a table of {kind}: only its log says which files and rows belong to "
-                f"it; let {_TABLE_READERS[kind]} write it to Parquet, or name the files themselves",
+                f"it; let {reader} write it to Parquet, or name the files themselves",
             )
 
 
@@ -386,24 +382,22 @@ def _folders_above(pattern: str, paths: Sequence[str]) -> list[str]:
     return folders[:_MOST_FOLDERS] if is_remote(pattern) else folders
 
 
-def _has_log(folder: str, kind: str) -> bool:
-    """Whether a folder is a table of a kind."""
+def _has_log(folder: str, log: str, ending: str) -> bool:
+    place = join(folder, log)
     with suppress(PermissionError):  # an account may be allowed to list the files alone
-        if kind != "Iceberg":
-            return holds_files(join(folder, _LOG_FOLDERS[kind]))
+        if not ending:
+            return holds_files(place)
         # A folder of this name is nothing special without its files
-        metadata = join(folder, "metadata")
-        return bool(files_in(metadata, lambda name: name.endswith(".metadata.json")))
+        return bool(files_in(place, lambda name: name.endswith(ending)))
     return False
 
 
 def without_records(files: list[FileInfo]) -> list[FileInfo]:
     """Leaves out the records of runs that wrote examples."""
-    ends = "/" + SETTINGS_FILE
     folders = tuple(
         file.path.removesuffix(SETTINGS_FILE)
         for file in files
-        if file.path.endswith(ends)
+        if file.path.endswith(f"/{SETTINGS_FILE}")
         and file.size < _MOST_SETTINGS
         and are_settings(read_bytes(file.path))
     )
@@ -433,15 +427,11 @@ def _input_file(info: FileInfo, input_format: str | None, looks: bool, text: str
         )
     kind = input_format or FORMATS.get(suffix, "text")
     kind = text if kind == "text" else kind
-    if kind == "parquet":
-        if compression is not None:
-            raise SettingError(
-                "input", f"{info.path} is compressed as a whole, unpack it: Parquet is"
-            )
-    elif looks and kind != "tfrecord":
-        named = Inside(kind, compression)
-        inside = look_inside(info.path, named, suffix, forced=input_format is not None)
-        kind, compression = inside.format, inside.compression
+    if kind == "parquet" and compression is not None:
+        raise SettingError("input", f"{info.path} is compressed as a whole, unpack it: Parquet is")
+    if looks and kind not in ("parquet", "tfrecord"):
+        forced = input_format is not None
+        kind, compression = look_inside(info.path, kind, compression, suffix, forced)
     return InputFile(info, kind, compression, info.size)
 
 
@@ -496,24 +486,22 @@ def write_listing(folder: OutputFolder, listing: StoredListing) -> None:
     for file in listing.files:
         footer = None
         if file.footer is not None:
-            schema = schemas.setdefault(file.footer.schema, len(schemas))
-            footer = schema, [(group.rows, group.size) for group in file.footer.groups]
+            number = schemas.setdefault(file.footer.schema, len(schemas))
+            footer = number, [(group.rows, group.size) for group in file.footer.groups]
         facts = file.format, file.compression, file.stop, file.records
         rows.append((astuple(file.info), *facts, footer))
     stored = {
         "format": _FORMAT,
         "digest": listing.digest,
         "files": rows,
-        "schemas": [
-            base64.b64encode(arrow_schema.serialize()).decode() for arrow_schema in schemas
-        ],
+        "schemas": [base64.b64encode(schema.serialize()).decode() for schema in schemas],
     }
-    folder.write_listing(zstandard.compress(orjson.dumps(stored)))
+    write_bytes(folder.listing, zstandard.compress(orjson.dumps(stored)))
 
 
 def read_listing(folder: OutputFolder) -> StoredListing | None:
     """The listing in an output; None if there is none that this version can read."""
-    data = folder.read_listing()
+    data = read_bytes(folder.listing)
     if data is None:
         return None
     try:
@@ -525,13 +513,12 @@ def read_listing(folder: OutputFolder) -> StoredListing | None:
             for encoded in stored["schemas"]
         ]
         files = []
-        for info, format_name, compression, stop, records, footer in stored["files"]:
-            groups = None
+        for info, kind, compression, stop, records, footer in stored["files"]:
             if footer is not None:
                 schema, sizes = footer
-                groups = Footer(schemas[schema], tuple(RowGroup(*size) for size in sizes))
-            facts = format_name, compression, stop, records, groups
-            files.append(InputFile(FileInfo(*info), *facts))
+                footer = Footer(schemas[schema], tuple(RowGroup(*size) for size in sizes))
+            file = InputFile(FileInfo(*info), kind, compression, stop, records, footer)
+            files.append(file)
         return StoredListing(stored["digest"], files)
     except (zstandard.ZstdError, KeyError, TypeError, ValueError, IndexError):
         return None

@@ -4,7 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from bert_embed.base.errors import InputError, counted
@@ -16,6 +16,7 @@ from bert_embed.storage.files import checksum, open_raw
 from bert_embed.transforms.ledger import (
     BlockRecord,
     Totals,
+    first_of,
     of_parts,
     read_block_record,
     uncovered,
@@ -29,11 +30,9 @@ from bert_embed.transforms.output_folder import (
 )
 
 _LOG = logging.getLogger(__name__)
-_MOST_NAMED = 5
 _MOST_GAPS = 1000  # block records that are named as missing; the rest are counted
 _SUMMED = ("records", "embedded", "skipped")
 _COUNTED = ("records", "embedded", "skipped", "rejected", "parts")
-_PIECE = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -56,11 +55,8 @@ def sum_problems(
     What was counted must be there, not only what is there be whole: files that vanished together
     with their block record leave nothing behind that names them. `sizes` are those of `of_parts`.
     """
-    block_records = {
-        (record.block, record.part): record
-        for record in _read_block_records(folder, run)
-        if record is not None
-    }
+    read = _read_block_records(folder, run)
+    block_records = {(record.block, record.part): record for record in read if record is not None}
     sizes = _without_leftovers(folder, block_records, sizes)
     lost = uncovered(totals.parts, block_records)
     gone = "is missing or damaged, and was counted: was it removed, or the folder moved, meanwhile?"
@@ -77,10 +73,7 @@ def sum_problems(
             for name in _SUMMED
             if there[name] != totals.counts[name]
         ]
-    lines = [str(problem) for problem in problems[:_MOST_NAMED]]
-    if len(problems) > _MOST_NAMED:
-        lines.append(f"and {len(problems) - _MOST_NAMED} further files")
-    return lines
+    return [*first_of(map(str, problems), "files")]
 
 
 def _read_block_records(folder: OutputFolder, run: str) -> Iterator[BlockRecord | None]:
@@ -123,9 +116,8 @@ def output_problems(folder: OutputFolder, record: RunRecord) -> Iterator[Problem
     block_records: dict[tuple[int, int], BlockRecord] = {}
     for part, block_record in zip(parts, _read_block_records(folder, record.run), strict=True):
         if block_record is None:
-            yield Problem(
-                block_record_name(*part), "is damaged, or the block record of another run", part
-            )
+            what = "is damaged, or the block record of another run"
+            yield Problem(block_record_name(*part), what, part)
         else:
             block_records[part] = block_record
     present = folder.data_files()
@@ -135,15 +127,10 @@ def output_problems(folder: OutputFolder, record: RunRecord) -> Iterator[Problem
     strange = "does not belong there: no run wrote it, and it may be removed"
     yield from (Problem(name, strange) for name in folder.other_files())
     bad = {problem.name for problem in wrong}
-    files = [
-        (name, file)
-        for block_record in block_records.values()
-        for name, file in block_record.files.items()
-        if name not in bad
-    ]
-    for problem in in_parallel(lambda file: _content_problem(folder, *file), files):
-        if problem is not None:
-            yield problem
+    written = chain.from_iterable(record.files.items() for record in block_records.values())
+    files = [(name, file) for name, file in written if name not in bad]
+    found = in_parallel(lambda file: _content_problem(folder, *file), files)
+    yield from (problem for problem in found if problem is not None)
     deleted = {name: size for name, size in present.items() if name not in sizes}
     yield from _deleted_problems(folder, record, deleted)
     yield from _count_problems(block_records, record)
@@ -178,9 +165,8 @@ def _content_problem(folder: OutputFolder, name: str, file: OutputFile) -> Probl
         if (crc := checksum(path)) != file.crc32c:
             return Problem(name, f"has crc32c {crc}, {file.crc32c} was written", part_of(name))
         if (rows := count_rows(path)) != file.rows:
-            return Problem(
-                name, f"has {counted(rows, 'row')}, {file.rows} were written", part_of(name)
-            )
+            what = f"has {counted(rows, 'row')}, {file.rows} were written"
+            return Problem(name, what, part_of(name))
     except FileNotFoundError:
         return Problem(name, "missing", part_of(name))
     except (ValueError, EOFError) as error:
@@ -241,8 +227,6 @@ def _count_problems(
             continue
         said |= {(kind, name): number for name, number in asdict(written).items()}
     for name in sorted(said.keys() | sums.keys(), key=str):
-        if sums[name] != said.get(name, 0):
+        if sums[name] != (count := said.get(name, 0)):
             what = name if isinstance(name, str) else f"{name[1]} in {name[0]}"
-            yield Problem(
-                RUN_FILE, f"counts {said.get(name, 0)} {what}, the block records {sums[name]}"
-            )
+            yield Problem(RUN_FILE, f"counts {count} {what}, the block records {sums[name]}")

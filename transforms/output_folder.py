@@ -12,7 +12,6 @@ from typing import BinaryIO
 import orjson
 
 from bert_embed.base.errors import InputError, StorageError, naming, raise_passing
-from bert_embed.base.threads import in_parallel
 from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.results.files import EXAMPLES, suffixes
@@ -29,9 +28,9 @@ from bert_embed.results.names import (
     part_name,
 )
 from bert_embed.storage.files import (
-    FileInfo,
     change,
     files_in,
+    for_each,
     is_remote,
     join,
     list_files,
@@ -45,7 +44,6 @@ from bert_embed.storage.files import (
     sizes_in,
     sweep_temporary,
     sync_folder,
-    write_bytes,
     write_unsynced,
     write_whole,
 )
@@ -161,9 +159,9 @@ class OutputFolder:
         return join(self.path, BLOCK_RECORDS)
 
     @property
-    def keys(self) -> str:
-        """Folder of the keys of the runs that this one continues, in files by bucket."""
-        return join(self.path, _KEYS)
+    def listing(self) -> str:
+        """Path of the listing of the input, from which workers plan the run."""
+        return join(self.path, _LISTING)
 
     @property
     def keys_index(self) -> str:
@@ -210,10 +208,10 @@ class OutputFolder:
     def _check_links(self) -> None:
         """Refuses folders that are links: files of another place would be written and removed."""
         state = join(self.path, STATE)
-        names = [*_endings(), STATE]
+        places = [join(self.path, name) for name in (*_endings(), STATE)]
         with naming(state, "listed"):
             below = os.listdir(state) if is_folder(state) and not is_link(state) else []
-        for place in (*(join(self.path, name) for name in names), *(join(state, n) for n in below)):
+        for place in (*places, *(join(state, name) for name in below)):
             if is_link(place):
                 raise InputError(
                     f"{place} is a link, through which no command writes or removes files: put "
@@ -261,22 +259,13 @@ class OutputFolder:
     def write_text(self, block: int, part: int, data: bytes) -> None:
         """Keeps the compressed text of a part until the run is complete, or a machine crashes."""
         make_below(self.path, _TEXTS)
-        state = join(self.path, STATE)
-        write_unsynced(self.text(block, part), data, state, _PRIVATE_MODE)
-
-    def write_listing(self, data: bytes) -> None:
-        """Keeps the listing of the input, from which workers plan the run."""
-        write_bytes(join(self.path, _LISTING), data)
-
-    def read_listing(self) -> bytes | None:
-        """The listing that `write_listing` kept, None if there is none."""
-        return read_bytes(join(self.path, _LISTING))
+        write_unsynced(self.text(block, part), data, join(self.path, STATE), _PRIVATE_MODE)
 
     def key_file(self, name: str) -> str:
-        """Path of one of them; ValueError for any other name."""
+        """Path of keys of the runs that this one continues; ValueError if it is not theirs."""
         if not _KEY_FILE.fullmatch(name):
             raise ValueError(f"{name} is not the name of a file of keys")
-        return join(self.keys, name)
+        return join(self.path, f"{_KEYS}/{name}")
 
     def write_keys(self, bucket: int, write: Callable[[BinaryIO], object]) -> dict[str, str]:
         """Writes the keys of a bucket; returns the file's name in its folder, and its CRC32C."""
@@ -287,15 +276,18 @@ class OutputFolder:
 
     def remove_keys(self) -> None:
         """Removes these files, and what names them."""
-        names = [name for name in names_in(self.keys) if _KEY_FILE.fullmatch(name)]
-        remove([self.keys_index, *(join(self.keys, name) for name in names)])
-        self._remove_empty([_KEYS])
+        self._remove_matching(_KEYS, _KEY_FILE, self.keys_index)
 
     def remove_texts(self) -> None:
         """Removes the texts of parts."""
-        folder = join(self.path, _TEXTS)
-        remove([join(folder, name) for name in names_in(folder) if _TEXT.fullmatch(name)])
-        self._remove_empty([_TEXTS])
+        self._remove_matching(_TEXTS, _TEXT)
+
+    def _remove_matching(self, folder: str, pattern: re.Pattern[str], *others: str) -> None:
+        place = join(self.path, folder)
+        remove(
+            [*others, *(join(place, name) for name in filter(pattern.fullmatch, names_in(place)))]
+        )
+        self._remove_empty([folder])
 
     def data_files(self) -> dict[str, int]:
         """Names and sizes of all files of this layout, by folder, block and part."""
@@ -315,10 +307,8 @@ class OutputFolder:
 
     def recorded_parts(self, empty: bool = True) -> list[tuple[int, int]]:
         """Block and part of every block record, `empty` ones too, sorted."""
-        names = names_in(self.block_records)
-        if not empty:
-            names = [name for name, size in sizes_in(self.block_records).items() if size]
-        return _parts_of(names)
+        sizes = {} if empty else sizes_in(self.block_records)
+        return _parts_of(names_in(self.block_records) if empty else filter(sizes.get, sizes))
 
     def recorded_run(self) -> str | None:
         """The fingerprint of the run that a block record names, the first that can be read."""
@@ -332,8 +322,8 @@ class OutputFolder:
         above = join(self.path, "")
         names = [file.path.removeprefix(above) for file in list_files(above)]
         ours = (RUN_FILE, SETTINGS_FILE, REPORT_PAGE)
-        below = [name for name in names if not (name.startswith(f"{STATE}/") or name in ours)]
-        return [name for name in below if not _is_ours(name)]
+        others = (name for name in names if not (name.startswith(f"{STATE}/") or name in ours))
+        return [name for name in others if not _is_ours(name)]
 
     def new_block_records(
         self, is_known: Callable[[int, int], bool]
@@ -344,15 +334,18 @@ class OutputFolder:
             match = _BLOCK_RECORD.fullmatch(name)
             return match is not None and not is_known(int(match[1]), int(match[2]))
 
-        for file, data in _read_each(files_in(self.block_records, is_new)):
-            yield *_part_of(file.path), file.modified, data
+        files = files_in(self.block_records, is_new)
+        contents = for_each(self.path, read_bytes, [file.path for file in files])
+        for file, data in zip(files, contents, strict=True):
+            if data is not None:  # it still exists
+                [(block, part)] = _parts_of([file.path.rpartition("/")[2]])
+                yield block, part, file.modified, data
 
     def remove_files(self, names: Iterable[str]) -> None:
         """Removes files of this layout by their names, and folders that are then empty."""
         names = list(names)
-        for name in names:
-            if not _is_ours(name):
-                raise ValueError(f"{name} is not a file of a run")
+        if strange := [name for name in names if not _is_ours(name)]:
+            raise ValueError(f"{strange[0]} is not a file of a run")
         remove([self.path_of(name) for name in names])
         self._remove_empty(dict.fromkeys(name.partition("/")[0] for name in names))
 
@@ -366,29 +359,13 @@ class OutputFolder:
         self.remove_files(self.data_files())
         self.remove_texts()
         self.remove_keys()
-        remove([join(self.path, name) for name in (_LISTING, EARLIER_RUNS, SETTINGS_FILE)])
+        remove([self.listing, self.path_of(EARLIER_RUNS), self.path_of(SETTINGS_FILE)])
         self.sync()
-        names = [RUN_FILE] if is_foreign_page(self.path) else [REPORT_PAGE, RUN_FILE]
-        remove([join(self.path, name) for name in names])
+        remove([self.record] if is_foreign_page(self.path) else [self.page, self.record])
 
     def _remove_empty(self, folders: Iterable[str]) -> None:
         for folder in folders:
             remove_folder(join(self.path, folder))
-
-
-def _read_each(files: list[FileInfo]) -> Iterator[tuple[FileInfo, bytes]]:
-    """Each file that still exists, with its bytes; a store is asked for many at once."""
-    remote = bool(files) and is_remote(files[0].path)
-    paths = (file.path for file in files)
-    contents = in_parallel(read_bytes, paths) if remote else map(read_bytes, paths)
-    for file, data in zip(files, contents, strict=True):
-        if data is not None:
-            yield file, data
-
-
-def _part_of(path: str) -> tuple[int, int]:
-    block, part = path.rpartition("/")[2].removesuffix(".json").split("-")
-    return int(block), int(part)
 
 
 def _parts_of(names: Iterable[str]) -> list[tuple[int, int]]:

@@ -5,11 +5,10 @@ Cuts files into blocks, the same way every time.
 
 import base64
 import pickle
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import orjson
 import pyarrow as pa
@@ -29,23 +28,26 @@ _FEWEST_FILES, _MOST_FILES = 64, 10_000
 _MOST_CUTS = 16  # of a row group: each begins to read at the group's first row
 
 
-class Content(Protocol):
+@dataclass(frozen=True)
+class Content:
     """Some neighbouring records of one file, before they are parsed."""
 
-    @property
-    def file(self) -> int:
-        """The file's number in the listing."""
+    file: int  # number in the listing
+    path: str
 
     @property
     def count(self) -> int:
         """How many records."""
+        raise NotImplementedError
 
     @property
     def size(self) -> int:
         """How much of the file they are: bytes, or rows, as `stop` counts in the plan."""
+        raise NotImplementedError
 
     def cut(self, most: int) -> tuple[Self, Self | None]:
-        """The first `most` records, and the rest if there is any."""
+        """The first `most` records, and the rest if there is any; here nothing can be cut."""
+        return self, None
 
 
 AnyContent = TypeVar("AnyContent", bound=Content)
@@ -245,28 +247,15 @@ class Rejected:
 def rejected_lines(rejected: Iterable[Rejected]) -> bytes:
     """JSON lines of the file of rejected records, in the records' order."""
     lines = []
-    for rejection in rejected:
-        row = {
-            "id": rejection.id,
-            "source": rejection.source,
-            "stage": rejection.stage,
-            "reason": rejection.reason,
-        }
-        if rejection.detail is not None:
-            row["detail"] = rejection.detail
-        lines.append(orjson.dumps(row | {"record": _record(rejection.record)}) + b"\n")
+    for one in rejected:
+        row = {"id": one.id, "source": one.source, "stage": one.stage, "reason": one.reason}
+        if one.detail is not None:
+            row["detail"] = one.detail
+        record: Any = one.record and one.record[:_MOST_RECORD_BYTES]
+        if isinstance(record, bytes):
+            record = {"base64": base64.b64encode(record).decode("ascii")}
+        lines.append(orjson.dumps(row | {"record": record}) + b"\n")
     return b"".join(lines)
-
-
-def _record(record: str | bytes | None) -> str | dict[str, str] | None:
-    if isinstance(record, bytes):
-        return {"base64": base64.b64encode(record[:_MOST_RECORD_BYTES]).decode("ascii")}
-    return None if record is None else record[:_MOST_RECORD_BYTES]
-
-
-def count_reasons(rejected: Iterable[Rejected]) -> dict[str, int]:
-    """How many records were rejected for each reason, sorted by reason."""
-    return dict(sorted(Counter(rejection.reason for rejection in rejected).items()))
 
 
 @dataclass(frozen=True)
@@ -322,13 +311,13 @@ def plan_blocks(files: Sequence[InputFile], block_bytes: int) -> Iterator[BlockS
     if there are few of these, the parts of each are spread over workers. A Parquet file's footer
     says where rows are. A file that is one document is never cut.
     """
-    read_through = [file for file in files if file.read_through]
-    few = sum(_stands_alone(file, block_bytes) for file in read_through) <= _FEW_FILES
-    most_files = files_of_a_block(sum(not _stands_alone(file, block_bytes) for file in files))
+    is_small = [file.can_share and file.text_bytes < block_bytes for file in files]
+    alone = (file for file, small in zip(files, is_small, strict=True) if not small)
+    few = sum(file.read_through for file in alone) <= _FEW_FILES
+    most_files = files_of_a_block(sum(is_small))
     number = held = 0
     run: list[Slice] = []
-    for index, file in enumerate(files):
-        small = not _stands_alone(file, block_bytes)
+    for index, (file, small) in enumerate(zip(files, is_small, strict=True)):
         full = held + file.text_bytes > block_bytes or len(run) >= most_files
         if run and (not small or full or file.format != files[run[0].file].format):
             yield BlockSpec(number, files[run[0].file].format, tuple(run))
@@ -339,7 +328,7 @@ def plan_blocks(files: Sequence[InputFile], block_bytes: int) -> Iterator[BlockS
             run.append(whole)
             held += file.text_bytes
         elif file.read_through:
-            large = _is_large(file, block_bytes) and file.format != WHOLE_FILES
+            large = file.text_bytes >= block_bytes and file.format != WHOLE_FILES
             yield BlockSpec(
                 number,
                 file.format,
@@ -352,7 +341,10 @@ def plan_blocks(files: Sequence[InputFile], block_bytes: int) -> Iterator[BlockS
             number += 1
         else:
             size = file.stop if file.format == WHOLE_FILES else block_bytes
-            for start, stop in _cuts(file, size):
+            starts: Iterable[int] = range(0, file.stop, size)
+            if file.footer is not None:  # rows
+                starts = [start for start in _row_starts(file.footer, size) if start < file.stop]
+            for start, stop in pairwise([*starts, file.stop]):
                 yield BlockSpec(number, file.format, (replace(whole, start=start, stop=stop),))
                 number += 1
     if run:
@@ -366,22 +358,6 @@ def files_of_a_block(small_files: int) -> int:
     (64, 313, 10000)
     """
     return min(max(-(-small_files // _BLOCKS_WANTED), _FEWEST_FILES), _MOST_FILES)
-
-
-def _stands_alone(file: InputFile, block_bytes: int) -> bool:
-    return not file.can_share or _is_large(file, block_bytes)
-
-
-def _is_large(file: InputFile, block_bytes: int) -> bool:
-    return file.text_bytes >= block_bytes
-
-
-def _cuts(file: InputFile, block_bytes: int) -> Iterable[tuple[int, int]]:
-    """Where each block of a file begins and ends, in bytes, or in rows of Parquet."""
-    starts: Iterable[int] = range(0, file.stop, block_bytes)
-    if file.footer is not None:
-        starts = [start for start in _row_starts(file.footer, block_bytes) if start < file.stop]
-    return pairwise([*starts, file.stop])
 
 
 def _row_starts(footer: Footer, block_bytes: int) -> Iterator[int]:

@@ -1,6 +1,7 @@
 """Plans the blocks of a run."""
 
 import pickle
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,13 +12,7 @@ from bert_embed.base.errors import InputError
 from bert_embed.transforms.ledger import BegunBlocks, BlockRecord, begun_blocks, finished_blocks
 from bert_embed.transforms.listing import read_listing
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.parts import (
-    BlockSpec,
-    InputFile,
-    PlannedWork,
-    ReadPart,
-    plan_blocks,
-)
+from bert_embed.transforms.parts import BlockSpec, InputFile, PlannedWork, ReadPart, plan_blocks
 from bert_embed.transforms.read.reader import cut_file
 from bert_embed.transforms.steps import RedactErrors, Step, activity
 
@@ -48,22 +43,12 @@ class PlanBlocks(Step):
 
     def expand(self, begin: beam.pvalue.PBegin):  # a dict has no type that Beam would check
         folder = OutputFolder(self.request.output)
-        plan = (
-            begin
-            | "Begin" >> beam.Impulse()
-            | "Plan"
-            >> beam.ParDo(_Plan(folder, self.request)).with_outputs(
-                "planned", "begun", main="specs"
-            )
-        )
-        begun = (
-            plan.begun
-            | "SpreadBegun" >> beam.Reshuffle()
-            | "Look"
-            >> beam.ParDo(_Look(folder, self.run, self.read_parts)).with_outputs(
-                "finished", "begun", main="specs"
-            )
-        )
+        make = beam.ParDo(_Plan(folder, self.request))
+        make = make.with_outputs("planned", "begun", main="specs")
+        plan = begin | "Begin" >> beam.Impulse() | "Plan" >> make
+        look = beam.ParDo(_Look(folder, self.run, self.read_parts))
+        look = look.with_outputs("finished", "begun", main="specs")
+        begun = plan.begun | "SpreadBegun" >> beam.Reshuffle() | "Look" >> look
         specs = (plan.specs, begun.specs) | "Specs" >> beam.Flatten()
         return {
             "specs": specs
@@ -75,11 +60,12 @@ class PlanBlocks(Step):
         }
 
 
+@dataclass(eq=False)
 class _Plan(beam.DoFn):
     """Plans all blocks; those that are begun, and files to cut, go to workers of their own."""
 
-    def __init__(self, folder: OutputFolder, request: PlanRequest) -> None:
-        self._folder, self._request = folder, request
+    folder: OutputFolder
+    request: PlanRequest
 
     def process(
         self, impulse: bytes
@@ -89,24 +75,27 @@ class _Plan(beam.DoFn):
         | beam.pvalue.TaggedOutput[Literal["begun"], BegunBlocks]
     ]:
         with activity("planning"):
-            files = listed_files(self._request)
-            specs = CountedSpecs(plan_blocks(files, self._request.block_bytes))
-            for blocks in packed_blocks(begun_blocks(self._folder, specs)):
+            listing = read_listing(self.folder)
+            if listing is None or listing.digest != self.request.digest:
+                raise InputError(
+                    f"{self.folder.path} does not hold this run's listing of the input; run the "
+                    "same command again"
+                )
+            files = listing.files
+            specs = CountedSpecs(plan_blocks(files, self.request.block_bytes))
+            for blocks in packed_blocks(begun_blocks(self.folder, specs)):
                 is_packed = isinstance(blocks, bytes)
                 yield blocks if is_packed else beam.pvalue.TaggedOutput("begun", blocks)
         yield beam.pvalue.TaggedOutput("planned", specs.planned(files))
 
 
+@dataclass(eq=False)
 class _Look(beam.DoFn):
     """Reads the block records of an earlier attempt, and cuts files into their parts."""
 
-    def __init__(
-        self,
-        folder: OutputFolder,
-        run: str,
-        read_parts: Callable[[BlockSpec], Iterator[ReadPart[Any]]],
-    ) -> None:
-        self._folder, self._run, self._read_parts = folder, run, read_parts
+    folder: OutputFolder
+    run: str
+    read_parts: Callable[[BlockSpec], Iterator[ReadPart[Any]]]
 
     def process(
         self, begun: BegunBlocks
@@ -115,18 +104,16 @@ class _Look(beam.DoFn):
         | beam.pvalue.TaggedOutput[Literal["finished"], BlockRecord]
         | beam.pvalue.TaggedOutput[Literal["begun"], BlockSpec]
     ]:
-        for spec, block_records in finished_blocks(self._folder, self._run, begun):
+        for spec, block_records in finished_blocks(self.folder, self.run, begun):
             yield from (beam.pvalue.TaggedOutput("finished", record) for record in block_records)
             if spec.done:
                 yield beam.pvalue.TaggedOutput("begun", spec)
-            if spec.complete:
-                continue
-            if not spec.spread:
+            if not spec.complete and not spec.spread:
                 yield pickle.dumps([spec])
-                continue
-            with RedactErrors("read"):
-                for part in cut_file(spec, self._read_parts, self._folder):
-                    yield pickle.dumps([part])
+            elif not spec.complete:
+                with RedactErrors("read"):
+                    for part in cut_file(spec, self.read_parts, self.folder):
+                        yield pickle.dumps([part])
 
 
 def packed_blocks(blocks: Iterable[BlockSpec | BegunBlocks]) -> Iterator[bytes | BegunBlocks]:
@@ -147,17 +134,6 @@ def packed_blocks(blocks: Iterable[BlockSpec | BegunBlocks]) -> Iterator[bytes |
                 together = []
     if together:
         yield pickle.dumps(together)
-
-
-def listed_files(request: PlanRequest) -> list[InputFile]:
-    """The files that the command line listed; InputError if the output holds another listing."""
-    listing = read_listing(OutputFolder(request.output))
-    if listing is None or listing.digest != request.digest:
-        raise InputError(
-            f"{request.output} does not hold this run's listing of the input; run the same command "
-            "again"
-        )
-    return listing.files
 
 
 class CountedSpecs:
@@ -188,6 +164,5 @@ class CountedSpecs:
 def planned_work(files: Sequence[InputFile], specs: Iterable[BlockSpec]) -> PlannedWork:
     """What the block records of a complete run must add up to."""
     counted = CountedSpecs(specs)
-    for _ in counted:
-        continue
+    deque(counted, maxlen=0)
     return counted.planned(files)

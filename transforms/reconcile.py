@@ -1,6 +1,7 @@
 """The last steps of a run: sum its block records, compare them with the plan, record the result."""
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -8,7 +9,7 @@ from itertools import zip_longest
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.transforms.window import GlobalWindow
+from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from bert_embed.base.errors import InputError, required, step_message
@@ -42,28 +43,7 @@ class SumBlockRecords(beam.CombineFn):
         return Totals()
 
     def add_input(self, totals: Totals, record: BlockRecord) -> Totals:
-        totals.counts.update({name: getattr(record, name) for name in SUMMED})
-        totals.counts["block_records"] += 1
-        totals.written.update(written_counts(record.files))
-        sizes = {name: file.bytes for name, file in record.files.items()}
-        totals.listing = (totals.listing + listing_hash(sizes)) % HASHES
-        totals.counts["reused"] += record.reused
-        if not record.reused:
-            totals.counts["new_documents"] += record.embedded
-            totals.counts["new_tokens"] += record.tokens
-        totals.rejected.update(record.rejected)
-        totals.unfit.update(record.unfit)
-        totals.seconds.update(record.seconds)
-        totals.covered.update(record.covered)
-        totals.lengths = _added(totals.lengths, record.length_bins)
-        totals.norms = _ends(totals.norms + record.norms)
-        _add_parts(totals, record.block, 1 << record.part)
-        if record.end_of_file is not None:
-            totals.ends[record.block] = record.end_of_file
-        if not record.covered:
-            totals.records[record.block] += record.records
-        totals.lasts += record.last
-        return totals
+        return self.merge_accumulators([totals, _totals_of(record)])
 
     def merge_accumulators(self, accumulators: Iterable[Totals]) -> Totals:
         rest = iter(accumulators)
@@ -72,10 +52,15 @@ class SumBlockRecords(beam.CombineFn):
             merged.listing = (merged.listing + totals.listing) % HASHES
             for name in _COUNTERS:
                 getattr(merged, name).update(getattr(totals, name))
-            merged.lengths = _added(merged.lengths, totals.lengths)
-            merged.norms = _ends(merged.norms + totals.norms)
+            lengths = zip_longest(merged.lengths, totals.lengths, fillvalue=0)
+            merged.lengths = [one + other for one, other in lengths]
+            norms = merged.norms + totals.norms
+            merged.norms = [min(norms), max(norms)] if norms else []
             for block, parts in totals.parts.items():
-                _add_parts(merged, block, parts)
+                seen = merged.parts.get(block, 0)
+                merged.parts[block] = seen | parts
+                if seen & parts:
+                    merged.doubled.add(block)
             merged.doubled |= totals.doubled
             merged.ends |= totals.ends
             merged.lasts += totals.lasts
@@ -85,19 +70,26 @@ class SumBlockRecords(beam.CombineFn):
         return totals
 
 
-def _add_parts(totals: Totals, block: int, parts: int) -> None:
-    seen = totals.parts.get(block, 0)
-    totals.parts[block] = seen | parts
-    if seen & parts:
-        totals.doubled.add(block)
-
-
-def _added(left: list[int], right: list[int]) -> list[int]:
-    return [one + other for one, other in zip_longest(left, right, fillvalue=0)]
-
-
-def _ends(numbers: list[float]) -> list[float]:
-    return [min(numbers), max(numbers)] if numbers else []
+def _totals_of(record: BlockRecord) -> Totals:
+    counts = Counter({name: getattr(record, name) for name in SUMMED})
+    counts.update(block_records=1, reused=record.reused)
+    if not record.reused:
+        counts.update(new_documents=record.embedded, new_tokens=record.tokens)
+    return Totals(
+        counts=counts,
+        rejected=Counter(record.rejected),
+        unfit=Counter(record.unfit),
+        seconds=Counter(record.seconds),
+        lengths=record.length_bins,
+        norms=record.norms,
+        covered=Counter(record.covered),
+        parts={record.block: 1 << record.part},
+        ends={} if record.end_of_file is None else {record.block: record.end_of_file},
+        records=Counter() if record.covered else Counter({record.block: record.records}),
+        lasts=int(record.last),
+        written=written_counts(record.files),
+        listing=listing_hash({name: file.bytes for name, file in record.files.items()}),
+    )
 
 
 class _SumBundle(beam.DoFn):
@@ -111,8 +103,7 @@ class _SumBundle(beam.DoFn):
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         if self._totals.counts:
-            window = GlobalWindow()
-            yield WindowedValue(self._totals, window.max_timestamp(), [window])
+            yield GlobalWindows.windowed_value_at_end_of_window(self._totals)
 
 
 class _SumTotals(SumBlockRecords):
@@ -132,10 +123,7 @@ def reconcile(
     join: a kilobyte a part.
     """
     several = [block_records] if isinstance(block_records, beam.PCollection) else block_records
-    sums = [
-        records | f"SumBundles{number}" >> beam.ParDo(_SumBundle())
-        for number, records in enumerate(several)
-    ]
+    sums = [one | f"SumBundles{n}" >> beam.ParDo(_SumBundle()) for n, one in enumerate(several)]
     every = sums | "Sums" >> beam.Flatten()
     totals = every | "Sum" >> beam.CombineGlobally(_SumTotals()).as_singleton_view()
     return planned | "Reconcile" >> beam.Map(verdict, totals)

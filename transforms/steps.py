@@ -10,11 +10,11 @@ import logging
 import pickle
 import re
 import threading
+import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 import apache_beam as beam
@@ -64,8 +64,6 @@ def passed_as_block(block: type) -> None:
 
 
 NAMESPACE = "bert_embed"
-
-
 _OTHERWISE = ("embedded", "blank")  # counted as `documents` and by the reason
 
 
@@ -144,33 +142,29 @@ def read_unfinished(
     return outputs.blocks, outputs.finished
 
 
+@dataclass(eq=False)
 class _Read(beam.DoFn):
     """Reads one block, which it logs; the only step that looks for finished parts."""
 
-    def __init__(
-        self,
-        folder: OutputFolder,
-        run: str,
-        read: Callable[..., Iterator[DocumentBlock | TokenBlock]],
-        spec_of: Callable[[Any], BlockSpec] | None,
-    ) -> None:
-        self._folder, self._run = folder, run
-        self._read, self._spec_of = read, spec_of
+    folder: OutputFolder
+    run: str
+    read: Callable[..., Iterator[DocumentBlock | TokenBlock]]
+    spec_of: Callable[[Any], BlockSpec] | None
 
     def process(
         self, element: Any
     ) -> Iterator[
         DocumentBlock | TokenBlock | beam.pvalue.TaggedOutput[Literal["finished"], BlockRecord]
     ]:
-        spec = element if self._spec_of is None else self._spec_of(element)
-        finished = finished_parts(self._folder, self._run, spec)
+        spec = element if self.spec_of is None else self.spec_of(element)
+        finished = finished_parts(self.folder, self.run, spec)
         for record in finished.values():
             yield beam.pvalue.TaggedOutput("finished", record)
         if not is_complete(spec, finished):
             done = {*spec.done, *finished}
             _LOG.info("block %d begins: %s", spec.number, block_place(spec))
             with RedactErrors("read"):
-                yield from self._read(element, done=done)
+                yield from self.read(element, done=done)
 
 
 def without_blocks(block: DocumentBlock, numbers: Collection[int]) -> DocumentBlock:
@@ -212,8 +206,7 @@ class RedactErrors:
             return
         if not has_own_words(error):
             raise StepError(f"{self._step}: {described(error)}") from None
-        causes = list(_causes(error))
-        if not all(map(has_own_words, causes)):
+        if not all(map(has_own_words, _causes(error))):
             # A traceback would show the message of the cause.
             error.__cause__, error.__context__ = None, None
             error.__suppress_context__ = True
@@ -227,26 +220,19 @@ def has_own_words(error: BaseException) -> bool:
 
 def described(error: BaseException) -> str:
     """Kind and places of an error, without its message."""
-    every = list(_places(error))
-    ours = [place for place in every if _is_ours(place)]
+    every = [*traceback.walk_tb(error.__traceback__)]
+    ours = [
+        (frame, line)
+        for frame, line in every
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE
+    ]
     places = [
-        f"{'/'.join(Path(place.tb_frame.f_code.co_filename).parts[-2:])}:{place.tb_lineno}"
-        for place in (ours[-1:] + every[-1:])
+        f"{'/'.join(Path(frame.f_code.co_filename).parts[-2:])}:{line}"
+        for frame, line in ours[-1:] + every[-1:]
     ]
     module = type(error).__module__
     name = type(error).__name__ if module == "builtins" else f"{module}.{type(error).__name__}"
     return f"{name} at {', '.join(dict.fromkeys(places))} (its message may hold a text: not shown)"
-
-
-def _places(error: BaseException) -> Iterator[TracebackType]:
-    place = error.__traceback__
-    while place is not None:
-        yield place
-        place = place.tb_next
-
-
-def _is_ours(place: TracebackType) -> bool:
-    return str(place.tb_frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

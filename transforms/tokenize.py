@@ -31,16 +31,17 @@ class TokenizeBlocks(Step):
 
     def expand(self, blocks: beam.PCollection[DocumentBlock]) -> beam.PCollection[TokenBlock]:
         passed_as_block(TokenBlock)
-        return blocks | "Tokenize" >> beam.ParDo(_Tokenize(self))
+        return blocks | "Tokenize" >> beam.ParDo(
+            _Tokenize(self.bundle, self.spec, self.fingerprint)
+        )
 
 
 class _Tokenize(beam.DoFn):
-    def __init__(self, settings: TokenizeBlocks) -> None:
-        self._bundle, self._spec = settings.bundle, settings.spec
-        self._fingerprint = settings.fingerprint
+    def __init__(self, bundle: str, spec: TextSpec, fingerprint: str) -> None:
+        self._place, self._spec = (bundle, fingerprint), spec
 
     def setup(self) -> None:
-        bundle = worker_bundle(self._bundle, self._fingerprint, lambda _: [])  # no weights
+        bundle = worker_bundle(*self._place, lambda _: [])  # no weights
         self._tokenizer = load_tokenizer(bundle)
 
     def process(self, block: DocumentBlock) -> Iterator[TokenBlock]:
@@ -59,14 +60,9 @@ def token_block(block: DocumentBlock, tokenizer: TextTokenizer, spec: TextSpec) 
         words=block.words,
         contexts=block.contexts,
     )
+    ids, sources = block.ids, block.sources
     rejected = tuple(
-        Rejected(
-            block.ids[row].as_py(),
-            block.sources[row].as_py(),
-            "tokenize",
-            reason,
-            block.texts[row],
-        )
+        Rejected(ids[row].as_py(), sources[row].as_py(), "tokenize", reason, block.texts[row])
         for row, reason in documents.rejected.items()
     )
     good = take(block, documents.numbers) if rejected else block

@@ -4,6 +4,7 @@ import logging
 import os
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -39,8 +40,7 @@ def publish_bundle(bundle: Bundle, temp_location: str) -> str:
     copied = {file.path for file in list_files(join(folder, "")) if file.modified > oldest}
     names = sorted(bundle.files)
     if not copied.issuperset(join(folder, name) for name in [*names, METADATA]):
-        for _ in in_parallel(lambda name: _copy(bundle, name, folder), names, _COPIES):
-            pass
+        deque(in_parallel(lambda name: _copy(bundle, name, folder), names, _COPIES), maxlen=0)
         _copy(bundle, METADATA, folder)
     return folder
 

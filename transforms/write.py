@@ -22,7 +22,7 @@ from bert_embed.transforms.ledger import (
     parse_block_record,
 )
 from bert_embed.transforms.output_folder import REJECTED, OutputFile, OutputFolder
-from bert_embed.transforms.parts import Part, rejected_lines
+from bert_embed.transforms.parts import rejected_lines
 from bert_embed.transforms.steps import RedactErrors, count_block_record
 
 
@@ -36,7 +36,13 @@ def vector_table(block: EmbeddingBlock, kind: str, settings: Mapping[str, Any]) 
     """
     vectors, windows = encoded(KINDS[kind], block.of(kind), settings), block.windows
     if windows is None or not KINDS[kind].by_row:
-        return pa.table({"id": block.ids} | vectors | _facts(block) | more_columns(block))
+        facts = {
+            "num_tokens": pa.array(block.num_tokens, pa.int32()),
+            "num_tokens_full": pa.array(block.num_tokens_full, pa.int32()),
+            "truncated": pa.array(block.truncated, pa.bool_()),
+            "text_hash": pa.array(block.text_hash, pa.int64()),
+        }
+        return pa.table({"id": block.ids} | vectors | facts | more_columns(block))
     rows = windows.document
     facts = {
         "num_tokens": pa.array(windows.num_tokens, pa.int32()),
@@ -54,30 +60,18 @@ def more_columns(block: EmbeddingBlock, windows: KeptWindows | None = None) -> d
     """The kept texts and the extra columns, by name: of documents, or of their windows."""
     columns: dict[str, pa.Array] = {}
     if block.texts is not None:
-        columns["text"] = block.texts if windows is None else window_texts(block.texts, windows)
+        columns["text"] = block.texts
+        if windows is not None:  # the part of the text that each holds
+            whole = block.texts.to_pylist()
+            pieces = (windows.document.tolist(), windows.starts.tolist(), windows.stops.tolist())
+            texts = [
+                whole[n] and whole[n][start:stop] for n, start, stop in zip(*pieces, strict=True)
+            ]
+            columns["text"] = pa.array(texts, pa.string())
     if block.extra is not None:
         table = block.extra if windows is None else block.extra.take(pa.array(windows.document))
         columns |= dict(zip(table.column_names, table.columns, strict=True))
     return columns
-
-
-def window_texts(texts: pa.StringArray, windows: KeptWindows) -> pa.StringArray:
-    """The part of its document's text that each window holds."""
-    whole = texts.to_pylist()
-    places = (windows.document.tolist(), windows.starts.tolist(), windows.stops.tolist())
-    parts = [
-        whole[row] and whole[row][start:stop] for row, start, stop in zip(*places, strict=True)
-    ]
-    return pa.array(parts, pa.string())
-
-
-def _facts(block: EmbeddingBlock) -> dict[str, pa.Array]:
-    return {
-        "num_tokens": pa.array(block.num_tokens, pa.int32()),
-        "num_tokens_full": pa.array(block.num_tokens_full, pa.int32()),
-        "truncated": pa.array(block.truncated, pa.bool_()),
-        "text_hash": pa.array(block.text_hash, pa.int64()),
-    }
 
 
 Files = dict[str, OutputFile]  # by name
@@ -104,14 +98,19 @@ class WriteParts(beam.DoFn):
         either may come last: the record of those stays.
         """
         started, folder = time.perf_counter(), self._folder
-        files = self._write_files(block) | _rejected_file(folder, block.part)
+        files = self._write_files(block)
+        if rejected := block.part.rejected:
+            lines, place = rejected_lines(rejected), (block.part.block, block.part.number)
+            files = files | folder.write(
+                REJECTED, *place, ".jsonl", lambda file: file.write(lines), len(rejected)
+            )
         part = block.part.then("write", time.perf_counter() - started)
         computed: dict[str, Any] = {name: getattr(block, name, 0) for name in _COMPUTED}
-        norms = _norms(getattr(block, "vectors", None))
-        computed["norms"] = (
-            [round(float(end), 4) for end in (norms.min(), norms.max())] if norms.size else []
-        )
-        computed["zero_vectors"] = int(np.count_nonzero(norms == 0))
+        vectors = getattr(block, "vectors", None)  # float32 [rows, width]
+        if vectors is not None and len(vectors):
+            norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+            computed["norms"] = [round(float(end), 4) for end in (norms.min(), norms.max())]
+            computed["zero_vectors"] = int(np.count_nonzero(norms == 0))
         computed["full_tokens"] = int(block.num_tokens_full.sum())
         record = block_record(part, block.num_tokens, block.truncated, files, **computed)
 
@@ -125,13 +124,6 @@ class WriteParts(beam.DoFn):
 
         folder.write_block_record(part.block, part.number, data)
         return record
-
-
-def _norms(vectors: np.ndarray | None) -> np.ndarray:
-    """The lengths float64 `[rows]` of float32 `[rows, width]`; none of no vectors."""
-    if vectors is None:
-        return np.empty(0)
-    return np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
 
 
 def _describes(record: BlockRecord, folder: OutputFolder) -> bool:
@@ -175,12 +167,3 @@ def vector_files(
         write = written.writer(table, made, metadata)
         files |= folder.write(place, part.block, part.number, written.suffix, write, rows)
     return files
-
-
-def _rejected_file(folder: OutputFolder, part: Part) -> Files:
-    if not part.rejected:
-        return {}
-    data, rows = rejected_lines(part.rejected), len(part.rejected)
-    return folder.write(
-        REJECTED, part.block, part.number, ".jsonl", lambda file: file.write(data), rows
-    )

@@ -7,9 +7,9 @@ import re
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from bert_embed.base.errors import InputError, StorageError, is_passing, naming
 from bert_embed.base.threads import in_parallel
@@ -26,12 +26,21 @@ from bert_embed.storage.local import PUT_BACK, REPLACED, TEMPORARY, temporary_na
 
 _TEMPORARY_NAME = re.compile(r"\.tmp-.+-[0-9]+-[0-9a-f]{8}-.+")
 _DAY = 24 * 3600.0
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 _STORES = {"gs": "gcs", "s3": "s3"}  # the modules of the addresses that begin so
 
 
 def is_remote(path: str) -> bool:
     """Whether a path is the address of something in a store, such as gs:// or s3://."""
     return "://" in path
+
+
+def for_each(
+    place: str, function: Callable[[_Item], _Result], items: Iterable[_Item]
+) -> Iterator[_Result]:
+    """What a function gives for each item, in order; many at once where a place is in a store."""
+    return in_parallel(function, items) if is_remote(place) else map(function, items)
 
 
 def _store(path: str) -> Any:

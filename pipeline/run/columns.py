@@ -43,7 +43,6 @@ from bert_embed.transforms.read.lines import (
     first_records,
     stored_pieces,
 )
-from bert_embed.transforms.read.loaded import loaded_type
 from bert_embed.transforms.read.parquet import (
     as_text,
     check_schema,
@@ -58,6 +57,7 @@ from bert_embed.transforms.read.records import (
     OWN_COLUMNS,
     TEXT,
     TYPES,
+    loaded_type,
     type_called,
     type_name,
 )

@@ -251,7 +251,7 @@ def test_no_text_stands_in_the_errors_of_examples(tmp_path, tiny_bundle, broken)
     assert re.search(r"write: ValueError at .*its message may hold a text", told)
     assert main(["tokenize", *words]) == 0
     words = flags_of(tmp_path / "out", tiny_bundle, examples)
-    told += broken("bert_embed.transforms.read.reader", "example_block", "embed", *words)
+    told += broken("bert_embed.transforms.read.examples", "example_block", "embed", *words)
     assert re.search(r"read: ValueError at .*its message may hold a text", told)
     assert TEXT.lower() not in told.lower()
 

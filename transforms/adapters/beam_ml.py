@@ -236,7 +236,13 @@ class BertEmbeddings(EmbeddingsManager):
         output_columns: Sequence[str] | None = None,
         **settings: Unpack[ModelSettings],
     ) -> None:
-        _check_columns(columns, output_columns)
+        for argument, names in {"columns": columns, "output_columns": output_columns}.items():
+            _check_names(argument, names)
+        if output_columns is not None and len(output_columns) != len(columns or ()):
+            raise SettingError(
+                "output_columns",
+                f"must be as many as columns, got {output_columns!r} for {columns!r}",
+            )
         super().__init__(
             columns=None if columns is None else list(columns),
             type_adapter=create_text_adapter() if columns is None else None,
@@ -245,7 +251,12 @@ class BertEmbeddings(EmbeddingsManager):
         self.output_columns = self.columns if output_columns is None else list(output_columns)
         self.model = path_text("model", model)
         self._given, self._settings = settings, text_model_settings(model, **settings)
-        _check_kinds(self._settings.text_spec.vectors, columns)
+        offered = ("dense", "sparse") if columns is None else ("dense",)
+        for kind in (one for one in self._settings.text_spec.vectors if one not in offered):
+            where = "EmbeddableItems" if columns is None else "columns"
+            raise SettingError(
+                "vectors", f"{kind} cannot be given to {where}, which take {' and '.join(offered)}"
+            )
 
     def get_model_handler(self) -> "VectorHandler":
         return VectorHandler(self.model, (self.columns or ["text"])[0], **self._given)
@@ -318,11 +329,9 @@ class EmbedColumns(Step):
         return {**super().annotations(), "model_handler": BertEmbeddings.__name__}
 
     def _found(self) -> TextModelSettings:
-        specs = {
-            "spec": VectorSpec.from_dict(self.settings["spec"]),
-            "text_spec": TextSpec.from_dict(self.settings["text_spec"]),
-        }
-        settings = TextModelSettings(**{**self.settings, **specs})
+        spec = VectorSpec.from_dict(self.settings["spec"])
+        text_spec = TextSpec.from_dict(self.settings["text_spec"])
+        settings = TextModelSettings(**{**self.settings, "spec": spec, "text_spec": text_spec})
         bundle = resolve_model(settings.model)
         if bundle.fingerprint != settings.fingerprint:
             raise InputError(
@@ -363,16 +372,12 @@ def _split(
 
 def item_document(element: Any, timestamp: Any, columns: Sequence[str] | None) -> Document:
     """Takes the texts from a record or an EmbeddableItem, or says why one is missing."""
-    fields: Mapping[str, Any] | None
-    if columns is None:
-        columns = _CONTENT
-        is_item = isinstance(element, EmbeddableItem)
-        fields = {_CONTENT[0]: element.content.text} if is_item else None
-    else:
-        fields = record_fields(element)
+    fields = record_fields(element) if columns is not None else None
+    if columns is None and isinstance(element, EmbeddableItem):
+        fields = {_CONTENT[0]: element.content.text}
     if fields is None:
         return Document(element, timestamp, rejection=Rejection("input", "not a record"))
-    texts: tuple[Any, ...] = tuple(fields.get(column) for column in columns)
+    texts: tuple[Any, ...] = tuple(fields.get(column) for column in columns or _CONTENT)
     for place, text in enumerate(texts):
         reason = text_rejection(text)
         if reason is not None:
@@ -398,24 +403,8 @@ def _as_lists(vector: Any) -> Any:
     return tuple(map(_as_lists, vector)) if isinstance(vector, tuple) else vector.tolist()
 
 
-def _check_kinds(kinds: Sequence[str], columns: Sequence[str] | None) -> None:
-    offered = ("dense",) if columns is not None else ("dense", "sparse")
-    for kind in kinds:
-        if kind not in offered:
-            where = "EmbeddableItems" if columns is None else "columns"
-            raise SettingError(
-                "vectors", f"{kind} cannot be given to {where}, which take {' and '.join(offered)}"
-            )
-
-
-def _check_columns(columns: Sequence[str] | None, output_columns: Sequence[str] | None) -> None:
-    for argument, names in {"columns": columns, "output_columns": output_columns}.items():
-        if names is None:
-            continue
-        listed = isinstance(names, Sequence) and all(isinstance(name, str) for name in names)
-        if isinstance(names, str) or not listed or not names or len(set(names)) < len(names):
-            raise SettingError(argument, f"must be a list of different names, got {names!r}")
-    if output_columns is not None and len(output_columns) != len(columns or ()):
-        raise SettingError(
-            "output_columns", f"must be as many as columns, got {output_columns!r} for {columns!r}"
-        )
+def _check_names(argument: str, names: Sequence[str] | None) -> None:
+    listed = isinstance(names, Sequence) and all(isinstance(name, str) for name in names)
+    is_list = listed and names and not isinstance(names, str) and len({*names}) == len(names)
+    if names is not None and not is_list:
+        raise SettingError(argument, f"must be a list of different names, got {names!r}")

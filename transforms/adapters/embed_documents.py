@@ -41,11 +41,6 @@ _ROW_TYPES: dict[str, Any] = {
     "multi": Sequence[Sequence[float]],
     "scores": Mapping[str, float],
 }
-_TWO = (
-    "EmbedDocuments gives two collections, apply a transform to one of them: "
-    "`embedded, rejected = texts | EmbedDocuments()`, or `(texts | "
-    "EmbedDocuments()).embedded | …`"
-)
 
 if TYPE_CHECKING:
 
@@ -73,7 +68,11 @@ else:
             return tuple(self)[place] if isinstance(place, int) else super().__getitem__(place)
 
         def __or__(self, transform: Any) -> Any:
-            raise TypeError(_TWO)
+            raise TypeError(
+                "EmbedDocuments gives two collections, apply a transform to one of them: "
+                "`embedded, rejected = texts | EmbedDocuments()`, or `(texts | "
+                "EmbedDocuments()).embedded | …`"
+            )
 
 
 class EmbedDocuments(beam.PTransform):
@@ -132,15 +131,21 @@ class EmbedDocuments(beam.PTransform):
             raise SettingError("as_numpy", "conflicts with as_rows: a schema has no arrays")
         found = text_model_settings(model, text_b_column is not None, **settings)
         self._settings = replace(found, max_batch_seconds=max_batch_seconds)
-        of_step = {
-            "column": column,
-            "output_column": output_column,
+        named = {
+            "column": None if column == "text" else column,
+            "output_column": None if output_column == "embedding" else output_column,
             "text_b_column": text_b_column,
             "max_batch_seconds": max_batch_seconds,
             "as_numpy": as_numpy or None,
             "as_rows": as_rows or None,
         }
-        self._label = _label(model, {**of_step, **settings})
+        differing = [
+            f"{name}={value}" for name, value in (named | settings).items() if value is not None
+        ]
+        # A slash would look like a transform within another.
+        self._label = f"EmbedDocuments({', '.join([os.fspath(model), *differing])})".replace(
+            "/", "|"
+        )
 
     def default_label(self) -> str:
         """Names what differs from the defaults, so that two transforms have labels of their own."""
@@ -176,21 +181,17 @@ class EmbedDocuments(beam.PTransform):
         """The schemas of both collections for elements of a type."""
         column, _, output_column = self._columns
         row: Any = element
-        fields: dict[str, Any]
-        if element is str:
-            fields = {column: str}
-        else:
-            if not isinstance(element, RowTypeConstraint):
-                row = RowTypeConstraint.from_user_type(element)
-            if row is None:
-                is_pair = isinstance(element, TupleHint.TupleConstraint)
-                cure = "give only the values" if is_pair else "declare it with with_output_types"
-                raise SettingError(
-                    "as_rows",
-                    "requires elements with a schema, Rows, named tuples, data classes or strings, "
-                    f"got {element}: {cure}",
-                )
-            fields = dict(row._fields)
+        if element is not str and not isinstance(element, RowTypeConstraint):
+            row = RowTypeConstraint.from_user_type(element)
+        if row is None:
+            is_pair = isinstance(element, TupleHint.TupleConstraint)
+            cure = "give only the values" if is_pair else "declare it with with_output_types"
+            raise SettingError(
+                "as_rows",
+                "requires elements with a schema, Rows, named tuples, data classes or strings, "
+                f"got {element}: {cure}",
+            )
+        fields: dict[str, Any] = {column: str} if row is str else dict(row._fields)
         kinds = {
             kind: _ROW_TYPES.get(kind, Sequence[float]) for kind in self._settings.text_spec.vectors
         }
@@ -199,10 +200,8 @@ class EmbedDocuments(beam.PTransform):
             vector = RowTypeConstraint.from_fields(list(kinds.items()))
         fields[output_column] = vector
         rejected: list[tuple[str, Any]] = [("stage", str), ("reason", str), ("record", row)]
-        return (
-            RowTypeConstraint.from_fields(list(fields.items())),
-            RowTypeConstraint.from_fields(rejected),
-        )
+        types = RowTypeConstraint.from_fields(list(fields.items()))
+        return types, RowTypeConstraint.from_fields(rejected)
 
     def default_type_hints(self) -> IOTypeHints:
         """Leaves out the types of `expand`: Beam has none for two collections, and would warn."""
@@ -229,23 +228,19 @@ class _Place(beam.DoFn):
         self, embedded: Document
     ) -> Iterator[Any | TaggedOutput[Literal["rejected"], Record]]:
         tag, row = placed(embedded, self._column, self._output_column, self._as_numpy)
-        if embedded.rejection is not None:
-            _log_rejection(embedded.element, self._column, embedded.rejection.reason)
+        rejection = embedded.rejection
+        # Said once a process: nobody may look at the rejected ones.
+        if rejection is not None and (self._column, rejection.reason) not in _LOGGED:
+            _LOGGED.add((self._column, rejection.reason))
+            _LOG.warning(
+                "EmbedDocuments rejects an element, the first for this reason: %s; the counter "
+                "`%s` has all",
+                text_error(_value_of(embedded.element), self._column, rejection.reason),
+                reason_name(rejection.reason),
+            )
         # A TimestampedValue would get a new window, which splits merged sessions.
         value = WindowedValue(row, embedded.timestamp, (embedded.window,), embedded.pane)
         yield value if tag == "embedded" else TaggedOutput(tag, value)
-
-
-def _log_rejection(element: Any, column: str, reason: str) -> None:
-    """Says once a process why elements are rejected: nobody may look at the rejected ones."""
-    if (column, reason) not in _LOGGED:
-        _LOGGED.add((column, reason))
-        _LOG.warning(
-            "EmbedDocuments rejects an element, the first for this reason: %s; the counter `%s` "
-            "has all",
-            text_error(_value_of(element), column, reason),
-            reason_name(reason),
-        )
 
 
 def _value_of(element: Any) -> Any:
@@ -265,13 +260,6 @@ def _row_vector(kinds: Sequence[str], vector: Any) -> Any:
     if len(kinds) > 1:
         return Row(**{kind: _row_vector([kind], vector[kind]) for kind in kinds})
     return Row(**vector) if kinds[0] == "sparse" else vector
-
-
-def _label(model: str | os.PathLike[str], settings: Mapping[str, Any]) -> str:
-    defaults = {"column": "text", "output_column": "embedding"}
-    named = [f"{name}={value}" for name, value in settings.items() if value != defaults.get(name)]
-    # A slash would look like a transform within another.
-    return f"EmbedDocuments({', '.join([os.fspath(model), *named])})".replace("/", "|")
 
 
 def document(
@@ -326,16 +314,13 @@ It has text, id')
     NoTextError('text: text is not a string. Embeddings can only be generated on str, not on int')
     """
     fields = record_fields(element)
-    if fields is None:
-        value = element
-    elif column in fields:
-        value = fields[column]
-    else:
+    if fields is not None and column not in fields:
         names = ", ".join(map(str, list(fields)[:_MOST_NAMES])) or "none"
         return NoColumnError(
             f"{column}: {reason}. Data does not contain the following columns: {column}. "
             f"It has {names}"
         )
+    value = element if fields is None else fields[column]
     if isinstance(value, str):
         return InputError(f"{column}: {reason}")
     kind = type(value).__name__
@@ -363,8 +348,8 @@ def placed(
     """
     element, rejection = embedded.element, embedded.rejection
     if rejection is not None:
-        why = {"stage": rejection.stage, "reason": rejection.reason}
-        return "rejected", {**why, "record": element}
+        row = {"stage": rejection.stage, "reason": rejection.reason, "record": element}
+        return "rejected", row
     value = plain_vectors(required(embedded.vectors, "vector")[0], as_numpy)
     record = _value_of(element)
     fields = {column: record} if isinstance(record, str) else record_fields(record) or {}

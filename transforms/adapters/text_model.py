@@ -44,13 +44,8 @@ from bert_embed.transforms.steps import RedactErrors, Step, count_documents, men
 mend_cell_labels()  # a notebook's first step may come before any of our transforms is created
 # What the transforms take themselves.
 OWN = (
-    "model",
-    "column",
-    "output_column",
-    "text_b_column",
-    "max_batch_seconds",
-    "as_numpy",
-    "as_rows",
+    *("model", "column", "output_column", "text_b_column"),
+    *("max_batch_seconds", "as_numpy", "as_rows"),
 )
 _OF_TEXTS = ("long_text", "overlap", "vectors", "top_k")
 _COMPUTING = ("precision", "batch_tokens", "threads", "large_model", "device", "engine")
@@ -163,15 +158,8 @@ def text_model_settings(
     text_spec.check_one_vector()
     bundle.check_vectors(text_spec.vectors)
     text_spec = fit_texts(bundle, text_spec)
-    checked = TextModelSettings(
-        model,
-        bundle.path,
-        bundle.fingerprint,
-        spec,
-        text_spec,
-        cuts_silently="long_text" in texts,
-        **computing,
-    )
+    found = model, bundle.path, bundle.fingerprint, spec, text_spec
+    checked = TextModelSettings(*found, cuts_silently="long_text" in texts, **computing)
     check_precision(checked.precision, checked.device, checked.engine)
     return checked
 
@@ -252,35 +240,32 @@ class TextModelHandler(ModelHandler[Document, Document, Embedder]):
     def _embed(self, done: list[Document], todo: list[int], model: Embedder) -> int:
         """Replaces documents by embedded or rejected ones; returns how many of them were cut."""
         texts = [text for place in todo for text in done[place].texts]
-        pairs = [done[place].texts_b for place in todo]
         texts_b = None
-        if pairs[0] is not None:
-            texts_b = [text or None for pair in pairs for text in pair or ()]
+        if done[todo[0]].texts_b is not None:
+            texts_b = [text or None for place in todo for text in done[place].texts_b or ()]
         settings = self._settings
         with RedactErrors("embed"):
             columns = {"texts": texts, "texts_b": texts_b}
             request = Request(settings.text_spec, columns, batch_tokens=settings.batch_tokens)
             made = model.run(request)
-        self._warn_of_cuts(len(made.cut), len(texts), model, request)
-        start, by_text = 0, _by_text(made, len(texts), model.heads())
-        cut_texts, truncated = set(made.cut.tolist()), 0
-        for place in todo:
-            stop = start + len(done[place].texts)
-            done[place] = _embedded(done[place], by_text[start:stop], made.rejected, start)
-            if done[place].rejection is None and not cut_texts.isdisjoint(range(start, stop)):
-                truncated += 1
-            start = stop
-        return truncated
-
-    def _warn_of_cuts(self, cut: int, total: int, model: Embedder, request: Request) -> None:
-        settings = self._settings
         key = settings.fingerprint, settings.text_spec.max_seq_length
-        if cut and not settings.cuts_silently and key not in _WARNED:
+        if len(made.cut) and not settings.cuts_silently and key not in _WARNED:
             _WARNED.add(key)
-            _LOG.warning(
-                "%s; this batch is the first, the counter `truncated` has all",
-                model.truncation(cut, total, request),
-            )
+            cuts = model.truncation(len(made.cut), len(texts), request)
+            _LOG.warning("%s; this batch is the first, the counter `truncated` has all", cuts)
+        start, truncated, cut_texts, heads = 0, 0, set(made.cut.tolist()), model.heads()
+        for place in todo:
+            numbers = range(start, start + len(done[place].texts))
+            start = numbers.stop
+            failed = next((number for number in numbers if number in made.rejected), None)
+            if failed is not None:
+                rejection = Rejection(*made.rejected[failed], failed - numbers.start)
+                done[place] = replace(done[place], rejection=rejection)
+                continue
+            vectors = tuple(_vectors_of(made, heads, number) for number in numbers)
+            done[place] = replace(done[place], vectors=vectors)
+            truncated += not cut_texts.isdisjoint(numbers)
+        return truncated
 
     def get_num_bytes(self, batch: Sequence[Document]) -> int:
         return sum(len(text.encode()) for document in batch for text in document.texts)
@@ -515,25 +500,7 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def _by_text(done: DocumentVectors, count: int, heads: Mapping[str, Head]) -> list[dict[str, Any]]:
-    """The vectors of each of `count` texts, by their kind."""
-    by_text: list[dict[str, Any]] = [{} for _ in range(count)]
-    for number, kinds in enumerate(by_text):
-        if done.sentences is not None:
-            kinds["dense"] = done.sentences[number]
-        for kind, made in done.heads.items():
-            kinds[kind] = heads[kind].of_text(made, number)
-    return by_text
-
-
-def _embedded(
-    document: Document,
-    vectors: Sequence[Mapping[str, Any]],
-    rejected: Mapping[int, tuple[str, str]],
-    start: int,
-) -> Document:
-    for place in range(len(vectors)):
-        if start + place in rejected:
-            stage, reason = rejected[start + place]
-            return replace(document, rejection=Rejection(stage, reason, place))
-    return replace(document, vectors=tuple(vectors))
+def _vectors_of(made: DocumentVectors, heads: Mapping[str, Head], text: int) -> dict[str, Any]:
+    """The vectors of a text, by their kind."""
+    kinds = {} if made.sentences is None else {"dense": made.sentences[text]}
+    return kinds | {kind: heads[kind].of_text(rows, text) for kind, rows in made.heads.items()}

@@ -103,10 +103,8 @@ def table_name(text: str, setting: str) -> TableName:
         try:  # as many of the format's codes as there are digits for
             datetime.datetime.strptime(name.partition, "%Y%m%d%H"[: len(name.partition) - 2])
         except ValueError:
-            kind = PARTITION_TYPES[len(name.partition)].lower()
-            raise InputError(
-                f"{setting} {text!r}: ${name.partition} is no {kind}", setting
-            ) from None
+            why = f"${name.partition} is no {PARTITION_TYPES[len(name.partition)].lower()}"
+            raise InputError(f"{setting} {text!r}: {why}", setting) from None
     return name
 
 
@@ -262,41 +260,35 @@ def translate_errors(what: str, *settings: str, host: str | None = None) -> Iter
             f"{what}: there is no such project, dataset or table ({reason(error)})", *settings
         ) from error
     except (exceptions.Forbidden, exceptions.Unauthorized, exceptions.PermissionDenied) as error:
-        if (kind := _kind(error)) in _LIMITS:
-            if kind in _PASSING:
-                raise StorageError(f"{what}: {reason(error)}, try again later") from error
-            raise InputError(f"{what}: {reason(error)}", *settings) from error
-        raise InputError(
-            f"{what}: not allowed with the credentials of this machine ({reason(error)})", *settings
-        ) from error
+        said = reason(error)
+        if (kind := _kind(error)) in _LIMITS and kind in _PASSING:
+            raise StorageError(f"{what}: {said}, try again later") from error
+        if kind not in _LIMITS:
+            said = f"not allowed with the credentials of this machine ({said})"
+        raise InputError(f"{what}: {said}", *settings) from error
     except exceptions.GoogleAPICallError as error:
         # A traceback would show what `reason` omits.
         if passes(error.code) and not isinstance(error, exceptions.Conflict):
             raise StorageError(f"{what}: {reason(error)}, try again later") from None
         raise InputError(f"{what}: {reason(error)}", *settings) from None
     except (exceptions.GoogleAPIError, GoogleAuthError, requests.RequestException, *LOST) as error:
-        if here := error_here(error):
-            raise StorageError(
-                f"{what}: {here.strerror} on this machine, try again later"
-            ) from error
         cause = error.__cause__ or error
-        if _kind(cause) in _LIMITS:
-            raise StorageError(f"{what}: {reason(cause)}, try again later") from None
         host = host or os.environ.get(_REST_EMULATOR) or "bigquery.googleapis.com"
-        kind = type(cause).__name__
-        raise StorageError(
-            f"{what}: BigQuery at {host} cannot be reached ({kind}), try again later"
-        ) from error
+        said = f"BigQuery at {host} cannot be reached ({type(cause).__name__})"
+        if here := error_here(error):
+            said = f"{here.strerror} on this machine"
+        elif _kind(cause) in _LIMITS:
+            raise StorageError(f"{what}: {reason(cause)}, try again later") from None
+        raise StorageError(f"{what}: {said}, try again later") from error
 
 
 def reason(error: Any) -> str:
     """The service's message of an error, on one line; for a query without the text of a row."""
-    errors = _errors(error)
-    job = getattr(error, "query_job", None)
+    errors, job = _errors(error), getattr(error, "query_job", None)
     if job is not None:
         return job_failure(job, errors[0] if errors else {})
-    said = [one["message"] for one in errors if one.get("message")]
-    return " ".join((said[0] if said else str(getattr(error, "message", error))).split())
+    said = next((one["message"] for one in errors if one.get("message")), None)
+    return " ".join((said or str(getattr(error, "message", error))).split())
 
 
 def _errors(error: Any) -> list[dict[str, str]]:
@@ -415,8 +407,8 @@ def named_jobs(client: "Client", location: str | None, name: str, first: int = 0
 
 def last_done(jobs: Sequence[Any]) -> Any:
     """The last of these jobs that has succeeded, None if there is none."""
-    done = [job for job in jobs if job.state == "DONE" and not job.error_result]
-    return done[-1] if done else None
+    done = (job for job in reversed(jobs) if job.state == "DONE" and not job.error_result)
+    return next(done, None)
 
 
 def _attempt_name(name: str, attempt: int) -> str:

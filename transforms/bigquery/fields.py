@@ -94,9 +94,8 @@ def _type(name: str, kind: pa.DataType) -> str:
     for is_kind, called in _TYPES:
         if is_kind(kind):
             return called
-    raise InputError(
-        f"column {name}: BigQuery has no column for values of type {kind}; leave it out"
-    )
+    why = f"BigQuery has no column for values of type {kind}"
+    raise InputError(f"column {name}: {why}; leave it out")
 
 
 def create_statement(name: str, partition: str, fields: Sequence[Field]) -> list[str]:

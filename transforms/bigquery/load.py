@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from google.cloud.bigquery import Client, Table
 
 
+_Result = TypeVar("_Result")
+
+
 def _hashed(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -63,14 +66,13 @@ class TableLoad:
     pieces: str | None = None  # `window` or `chunk`, where these have vectors of their own
     texts: bool = False
     vectors: Mapping[str, Any] = field(default_factory=dict)  # what they are, as in the description
-    required: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of our columns that are
-    # never null, those that must have a value in the table of a kind
+    # Of our columns that are never null, those that must have a value in the table of a kind.
+    required: Mapping[str, Sequence[str]] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)  # of the tables, by kind, for people
     again: bool = False  # repeat a recorded load if the table has changed since
-    compared: Mapping[str, str] = field(
-        default_factory=dict
-    )  # when tables that the run skips, too,
-    # had changed last as their rows were compared with its input, as in `Load.modified`
+    # When tables that the run skips, too, had changed last as their rows were compared with its
+    # input, as in `Load.modified`.
+    compared: Mapping[str, str] = field(default_factory=dict)
 
     def table_of(self, kind: str) -> TableName:
         """The table itself for whole texts or the only kind, else another as `news_tokens`."""
@@ -121,14 +123,10 @@ class KindTable:
         Of the runs that compared their input with one state of the table all have the same, so that
         BigQuery accepts the load of one of them.
         """
-        return self._named(self.load.run if self.compared is None else _hashed(self.compared))
+        return self.named(self.load.run if self.compared is None else _hashed(self.compared))
 
-    @property
-    def staging_name(self) -> str:
-        """The same for the same vectors into a table beside this one."""
-        return self._named(self.load.run)
-
-    def _named(self, what: str) -> str:
+    def named(self, what: str) -> str:
+        """The name of a job that fills the table."""
         return f"bert_embed_{what}_{_hashed(self.name.destination)}"
 
     def is_ours(self, job: Any) -> bool:
@@ -145,12 +143,14 @@ class KindTable:
 
     def changed(self, how: str) -> InputError:
         """What to say of a table that others changed."""
-        return InputError(
-            f"{_SETTING} {self.name} {how}, after this run compared its input with it: others may "
-            "have loaded the same documents; overwrite compares again, and embeds only what the "
-            "table lacks",
-            *(_SETTING, "overwrite"),
+        return self._refused(
+            f" {how}, after this run compared its input with it: others may have loaded the same "
+            "documents; overwrite compares again, and embeds only what the table lacks",
+            "overwrite",
         )
+
+    def _refused(self, why: str, *settings: str) -> InputError:
+        return InputError(f"{_SETTING} {self.name}{why}", _SETTING, *settings)
 
     @cached_property
     def location(self) -> str:
@@ -187,7 +187,7 @@ class KindTable:
         if table is None:
             schema = [bigquery.SchemaField.from_api_repr(field) for field in fields]
             created = bigquery.Table(self.name.path, schema=schema)
-            created.description = self._description
+            created.description = json.dumps({METADATA_KEY: dict(self.load.vectors)})
             if self.name.partition:
                 partitions = PARTITION_TYPES[len(self.name.partition)]
                 created.time_partitioning = bigquery.TimePartitioning(type_=partitions)
@@ -208,17 +208,16 @@ class KindTable:
         """
         from google.api_core.exceptions import NotFound
 
-        name, shown = self.name, f"{_SETTING} {self.name}"
-        unusable = f"{shown}: dataset {name.project}.{name.dataset} cannot be used"
+        name, dataset = self.name, f"{self.name.project}.{self.name.dataset}"
+        unusable = f"{_SETTING} {name}: dataset {dataset} cannot be used"
         with translate_errors(unusable, _SETTING):
             try:
                 _ = self.location  # asks the service
             except NotFound as error:
-                raise InputError(
-                    f"{shown}: there is no dataset {name.dataset} in project {name.project}; make "
-                    "it where the bucket of the files is: "
-                    f"`bq --location=REGION mk --dataset {name.project}:{name.dataset}`",
-                    _SETTING,
+                raise self._refused(
+                    f": there is no dataset {name.dataset} in project {name.project}; make it "
+                    "where the bucket of the files is: "
+                    f"`bq --location=REGION mk --dataset {name.project}:{name.dataset}`"
                 ) from error
         schema = pa.schema([*self.columns, *(extra or ())])
         table = get_table(self.client, name)
@@ -229,32 +228,28 @@ class KindTable:
         required = sorted(demanded & {*FACTS, *INTEGERS})
         fields = table_schema(requiring(schema, required))
         if table.table_type != "TABLE":
-            raise InputError(
-                f"{shown} is a {table.table_type.lower()}, which cannot be loaded", _SETTING
-            )
+            raise self._refused(f" is a {table.table_type.lower()}, which cannot be loaded")
         self._check_fields(table, fields)
         if name.partition:
             ours, parts = PARTITION_TYPES[len(name.partition)], table.time_partitioning
             if parts is None or parts.type_ != ours:
                 theirs = "not partitioned by time" if parts is None else f"by {parts.type_.lower()}"
-                raise InputError(
-                    f"{shown}: ${name.partition} is a partition by {ours.lower()}, but the table "
-                    f"is {theirs}",
-                    _SETTING,
+                raise self._refused(
+                    f": ${name.partition} is a partition by {ours.lower()}, but the table is "
+                    f"{theirs}"
                 )
             if parts.field and parts.field.lower() not in {one["name"].lower() for one in fields}:
-                raise InputError(
-                    f"{shown}: the rows of ${name.partition} must have its time in their column "
+                raise self._refused(
+                    f": the rows of ${name.partition} must have its time in their column "
                     f"{parts.field}, which these do not have: name it in extra_columns",
-                    *(_SETTING, "extra_columns"),
+                    "extra_columns",
                 )
         must_be_empty = self.load.disposition == "fail" and not is_loaded
         count = self.rows() if must_be_empty else 0
         if count and last_done(named_jobs(self.client, self.location, self.job_name)) is None:
-            raise InputError(
-                f"{shown} has {counted(count, 'row')} already, and write_disposition is fail: "
-                "choose append or truncate, or another table",
-                _SETTING,
+            raise self._refused(
+                f" has {counted(count, 'row')} already, and write_disposition is fail: choose "
+                "append or truncate, or another table",
                 "write_disposition",
             )
         self._check_vectors(table)
@@ -267,10 +262,8 @@ class KindTable:
     def _check_fields(self, table: "Table", fields: Sequence[Field]) -> None:
         why = mismatch(fields, [field.to_api_repr() for field in table.schema])
         if why is not None:
-            raise InputError(
-                f"{_SETTING} {self.name} cannot take these vectors: {why}; choose another "
-                "table, or change its columns",
-                _SETTING,
+            raise self._refused(
+                f" cannot take these vectors: {why}; choose another table, or change its columns"
             )
 
     def _check_vectors(self, table: "Table") -> None:
@@ -285,10 +278,9 @@ class KindTable:
         )
         differs = difference(theirs, ours, ("granularity", "vectors", *KIND_OF, *free))
         if differs is not None:
-            raise InputError(
-                f"{_SETTING} {self.name} holds other vectors than this run would add: "
-                f"{differs}; choose another table, or write_disposition truncate to replace them",
-                _SETTING,
+            raise self._refused(
+                f" holds other vectors than this run would add: {differs}; choose another table, "
+                "or write_disposition truncate to replace them",
                 "write_disposition",
             )
 
@@ -297,16 +289,12 @@ class KindTable:
 
         Gives the table as it is then; PreconditionFailed if it changed since it was read.
         """
-        if table.description and described_settings(table.description) is None:
+        ours = json.dumps({METADATA_KEY: dict(self.load.vectors)})
+        is_others = table.description and described_settings(table.description) is None
+        if is_others or table.description == ours:
             return table
-        if table.description == self._description:
-            return table
-        table.description = self._description
+        table.description = ours
         return self.client.update_table(table, ["description"], timeout=PATIENCE)
-
-    @property
-    def _description(self) -> str:
-        return json.dumps({METADATA_KEY: dict(self.load.vectors)})
 
 
 MOST_URIS = 10_000  # that a load job takes
@@ -325,55 +313,54 @@ def with_loads(verdict: Verdict, load: TableLoad, recorded: Mapping[str, Load]) 
     """
     if verdict.problems or verdict.refused:
         return verdict
+    totals = verdict.totals
+
+    def loaded(target: KindTable) -> Load:
+        earlier = recorded.get(target.kind)
+        same = earlier is not None and earlier.documents == totals.counts["embedded"]
+        if earlier is not None and same and _is_kind_loaded(target, earlier):
+            return replace(earlier, now=False)
+        of_kind, stored = files[target.kind], target.columns
+        if of_kind:
+            with open_raw(join(load.output, next(iter(of_kind)))) as file:
+                stored = pq.read_schema(file).remove_metadata()
+        table = target.ensure(table_schema(stored))
+        loader = _Loader(target, stored, table, earlier.job if earlier else None)
+        return loader.load(job_files(load, of_kind), totals.counts["embedded"])
+
     try:
         with RedactErrors("load"), activity("loading the table"):
-            return replace(verdict, loads=_load_tables(load, verdict.totals, recorded))
+            files = _vector_files(load, totals)
+            return replace(verdict, loads=_of_tables(load, loaded))
     except ValueError as error:
         return replace(verdict, problems=(str(error),))
 
 
-def _load_tables(load: TableLoad, totals: Totals, recorded: Mapping[str, Load]) -> dict[str, Load]:
-    files = _vector_files(load, totals)
-    loads = {}
+def _of_tables(load: TableLoad, function: Callable[[KindTable], _Result]) -> dict[str, _Result]:
+    """What a function gives for the table of each kind, first for that which may refuse rows."""
+    results = {}
     with bigquery_client(load.project) as client:
-        # First the table that may refuse it.
         for kind in sorted(
-            load.kinds, key=lambda one: str(load.table_of(one)) not in load.compared
+            load.kinds, key=lambda kind: str(load.table_of(kind)) not in load.compared
         ):
             target = KindTable(client, load, kind)
             with translate_errors(f"{_SETTING} {target.name}", _SETTING):
-                earlier = recorded.get(kind)
-                same = earlier is not None and earlier.documents == totals.counts["embedded"]
-                if earlier is not None and same and _is_kind_loaded(target, earlier):
-                    loads[kind] = replace(earlier, now=False)
-                    continue
-                stored = _stored_schema(target, files[kind])
-                table = target.ensure(table_schema(stored))
-                loader = _Loader(target, stored, table, earlier.job if earlier else None)
-                loads[kind] = loader.load(job_files(load, files[kind]), totals.counts["embedded"])
-    return loads
+                results[kind] = function(target)
+    return results
 
 
 def is_loaded(load: TableLoad, recorded: Mapping[str, Load]) -> bool:
     """Whether nothing is to be loaded of a finished run with these loads."""
-    with bigquery_client(load.project) as client:
-        for kind in load.kinds:
-            target = KindTable(client, load, kind)
-            with translate_errors(f"{_SETTING} {target.name}", _SETTING):
-                if kind not in recorded or not _is_kind_loaded(target, recorded[kind]):
-                    return False
-    return True
+    if not recorded.keys() >= {*load.kinds}:
+        return False
+    of_kinds = _of_tables(load, lambda target: _is_kind_loaded(target, recorded[target.kind]))
+    return all(of_kinds.values())
 
 
 def has_load_job(load: TableLoad) -> bool:
     """Whether a job has loaded vectors of the run, or is about to."""
-    jobs: list[Any] = []
-    with bigquery_client(load.project) as client:
-        for kind in load.kinds:
-            target = KindTable(client, load, kind)
-            with translate_errors(f"{_SETTING} {target.name}", _SETTING):
-                jobs += named_jobs(client, target.location, target.job_name)
-    return any(not job.error_result for job in jobs)
+    jobs = _of_tables(load, lambda one: named_jobs(one.client, one.location, one.job_name))
+    return any(not job.error_result for of_kind in jobs.values() for job in of_kind)
 
 
 def _is_kind_loaded(target: KindTable, recorded: Load) -> bool:
@@ -485,15 +472,16 @@ class _Loader:
         """Loads by several jobs into a staging table, then copies it, all rows or none."""
         from google.cloud import bigquery
 
-        client, location, name = self.target.client, self.target.location, self.target.job_name
+        target = self.target
+        client, location, name = target.client, target.location, target.job_name
         # Another folder's files may be grouped otherwise: its jobs are not these.
-        parts = f"{self.target.staging_name}_{_hashed(json.dumps(groups))[:8]}"
-        beside = f"{self.target.name.table}_{parts.removeprefix('bert_embed_')}"
-        staging = replace(self.target.name, table=beside, partition="")
+        parts = f"{target.named(target.load.run)}_{_hashed(json.dumps(groups))[:8]}"
+        beside = f"{target.name.table}_{parts.removeprefix('bert_embed_')}"
+        staging = replace(target.name, table=beside, partition="")
         done = last_done(named_jobs(client, location, name))
         if done is None or self._is_void(done):
             if self.replaced is None:
-                self.target.check_unchanged()
+                target.check_unchanged()
             table = bigquery.Table(staging.path, schema=self.table.schema)
             table.expires = datetime.now(UTC) + timedelta(days=_STAGING_DAYS)
             client.create_table(table, exists_ok=True, timeout=PATIENCE)
@@ -508,12 +496,14 @@ class _Loader:
                     lambda job: _is_newer(table, job.ended),
                     _DISPOSITIONS["append"],
                 )
-        config = bigquery.CopyJobConfig(write_disposition=self._disposition, labels=self._labels)
+        config = bigquery.CopyJobConfig(
+            write_disposition=self._disposition, labels={_LABEL: target.load.run}
+        )
         copied = self._run(
             name,
             lambda job_id: client.copy_table(
                 staging.path,
-                self.target.name.destination,
+                target.name.destination,
                 job_id=job_id,
                 location=location,
                 job_config=config,
@@ -522,10 +512,6 @@ class _Loader:
         )
         client.delete_table(staging.path, not_found_ok=True, timeout=PATIENCE)
         return copied
-
-    @property
-    def _labels(self) -> dict[str, str]:
-        return {_LABEL: self.target.load.run}
 
     @property
     def _disposition(self) -> str:
@@ -546,7 +532,7 @@ class _Loader:
             source_format="PARQUET",
             schema=[field for field in self.table.schema if whole or field.name.lower() in names],
             write_disposition=disposition,
-            labels=self._labels,
+            labels={_LABEL: self.target.load.run},
         )
         config.parquet_options = options
         named = {"job_id": job_id, "job_config": config, "location": self.target.location}
@@ -557,13 +543,6 @@ class _Loader:
             return client.load_table_from_uri(paths, destination, timeout=PATIENCE, **named)
         with _one_file(paths, self.stored) as file:
             return client.load_table_from_file(file, destination, **named)
-
-
-def _stored_schema(target: KindTable, files: Mapping[str, int]) -> pa.Schema:
-    if not files:
-        return target.columns
-    with open_raw(join(target.load.output, next(iter(files)))) as file:
-        return pq.read_schema(file).remove_metadata()
 
 
 def job_files(load: TableLoad, files: Mapping[str, int]) -> list[list[str]]:
@@ -582,23 +561,21 @@ def job_files(load: TableLoad, files: Mapping[str, int]) -> list[list[str]]:
 
 @contextmanager
 def _one_file(paths: Sequence[str], schema: pa.Schema) -> Iterator[BinaryIO]:
-    """Joins local files to one, because each upload is a job, and a table has a daily limit."""
+    """Joins local files to one, because each upload is a job, and a table has a daily limit.
+
+    InputError if a file is damaged.
+    """
     with tempfile.TemporaryFile() as joined:
         with pq.ParquetWriter(joined, schema, compression="none", use_dictionary=False) as writer:
             for path in paths:
-                _append(writer, path, schema)
+                try:
+                    with open_parquet(path) as file:
+                        for number in range(file.metadata.num_row_groups):
+                            table = file.read_row_group(number, columns=schema.names)
+                            writer.write_table(table.select(schema.names).cast(schema))
+                except (pa.ArrowException, OSError, KeyError) as error:
+                    if getattr(error, "errno", None) is not None:  # of the file system, not Arrow
+                        raise
+                    raise InputError(f"{path} is damaged ({error}): nothing was loaded") from error
         joined.seek(0)
         yield joined
-
-
-def _append(writer: pq.ParquetWriter, path: str, schema: pa.Schema) -> None:
-    """Writes a file's row groups; InputError if the file is damaged."""
-    try:
-        with open_parquet(path) as file:
-            for number in range(file.metadata.num_row_groups):
-                table = file.read_row_group(number, columns=schema.names)
-                writer.write_table(table.select(schema.names).cast(schema))
-    except (pa.ArrowException, OSError, KeyError) as error:
-        if getattr(error, "errno", None) is not None:  # of the file system, not of Arrow
-            raise
-        raise InputError(f"{path} is damaged ({error}): nothing was loaded") from error

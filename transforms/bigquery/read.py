@@ -75,7 +75,7 @@ class TableRequest:
 
     def divided(self, block_bytes: int) -> "TableRequest":
         """The request, divided into blocks of about that size, and these into groups."""
-        blocks = block_count(self.bytes, block_bytes)
+        blocks = max(1, -(-self.bytes // block_bytes))
         fitting = _GROUP_BYTES * blocks // max(self.bytes, 1)
         group = max(1, min(_MOST_GROUPED, fitting, blocks // _LEAST_GROUPS))
         return replace(self, blocks=blocks, group_blocks=group)
@@ -84,11 +84,6 @@ class TableRequest:
     def planned(self) -> PlannedWork:
         """What a complete run must add up to: the blocks' rows are the table's."""
         return PlannedWork(self.blocks, (self.rows,), (str(self.table),))
-
-
-def block_count(table_bytes: int, block_bytes: int) -> int:
-    """How many blocks a table of that size is distributed to."""
-    return max(1, -(-table_bytes // block_bytes))
 
 
 @dataclass
@@ -140,19 +135,20 @@ class ReadTable(Step):
 
         folder = OutputFolder(self.output)
         documents, finished = read_unfinished(
-            blocks, folder, self.run, read, DocumentBlock, lambda block: _spec(block.number)
+            blocks,
+            folder,
+            self.run,
+            read,
+            DocumentBlock,
+            lambda block: BlockSpec(block.number, "bigquery", ()),
         )
         planned = request | "Planned" >> beam.Map(lambda request: request.planned)
         outputs = {"documents": documents, "finished": finished, "planned": planned}
         return outputs if changes is None else outputs | {"changes": changes}
 
 
-def _spec(number: int) -> BlockSpec:
-    return BlockSpec(number, "bigquery", ())
-
-
 def _specs(request: TableRequest) -> Iterator[BlockSpec]:
-    return map(_spec, range(request.blocks))
+    return (BlockSpec(number, "bigquery", ()) for number in range(request.blocks))
 
 
 def _keyed(spec: BlockSpec, request: TableRequest) -> _Member:
@@ -175,8 +171,8 @@ def _split(
 def _whole_blocks(
     group: tuple[int, Iterable[tuple[int, bytes]]], request: TableRequest, part_docs: int
 ) -> Iterator[DocumentBlock]:
-    for block in _split(group, request):
-        with RedactErrors("read the table"):
+    with RedactErrors("read the table"):
+        for block in _split(group, request):
             yield from row_blocks(block.number, block.rows, request, part_docs)
 
 
@@ -282,16 +278,8 @@ def row_blocks(
     starts = range(0, max(0 if rows is None else rows.num_rows, 1), part_docs)
     for part, start in enumerate(starts):
         block = _documents(None if rows is None else rows.slice(start, part_docs), request)
-        yield replace(
-            block,
-            part=replace(
-                block.part,
-                block=number,
-                number=part,
-                last=start == starts[-1],
-                seconds={"read": time.perf_counter() - started},
-            ),
-        )
+        place = replace(block.part, block=number, number=part, last=start == starts[-1])
+        yield replace(block, part=place.then("read", time.perf_counter() - started))
         started = time.perf_counter()
 
 
@@ -373,8 +361,7 @@ def table_facts(name: str) -> tuple[int, float, dict[str, Any] | None]:
 
 def table_state(name: str) -> str:
     """When a table had changed last."""
-    table = _vector_table(bigquery.table_name(name, _SETTING), timeout=PATIENCE)
-    return table.modified.isoformat()
+    return _vector_table(bigquery.table_name(name, _SETTING)).modified.isoformat()
 
 
 def described_settings(description: str | None) -> dict[str, Any] | None:
@@ -393,14 +380,14 @@ def described_settings(description: str | None) -> dict[str, Any] | None:
 def table_streams(name: str) -> list[str]:
     """Streams of ids and hashes of the texts of a table's rows, for `table_columns`."""
     parsed = bigquery.table_name(name, _SETTING)
-    size = (_vector_table(parsed, timeout=PATIENCE).num_rows or 0) * _KEY_BYTES
+    size = (_vector_table(parsed).num_rows or 0) * _KEY_BYTES
     return open_streams(parsed, ["id", "text_hash"], parsed.project, size)
 
 
 def _vector_table(name: TableName, **request: Any) -> "Table":
     what = f"{_SETTING} {name} cannot be read"
     with bigquery_client(name.project) as client, translate_errors(what, _SETTING):
-        return client.get_table(name.path, **request)
+        return client.get_table(name.path, **({"timeout": PATIENCE} | request))
 
 
 def table_columns(name: str, stream: str) -> Iterator[tuple[pa.StringArray, np.ndarray]]:

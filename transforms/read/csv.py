@@ -10,7 +10,7 @@ from itertools import chain
 
 import numpy as np
 
-from bert_embed.base.errors import InputError
+from bert_embed.base.errors import InputError, required
 from bert_embed.base.threads import SharedSetting
 from bert_embed.transforms.parts import (
     BLANK_LINE,
@@ -24,9 +24,12 @@ from bert_embed.transforms.read.columns import Columns, no_column, partitions
 from bert_embed.transforms.read.lines import (
     BOM,
     INVALID_UTF8,
+    Lines,
+    first_of,
     positions,
     stored_pieces,
     utf8_detail,
+    whole_records,
 )
 from bert_embed.transforms.read.records import (
     END_OF_COPY,
@@ -73,9 +76,9 @@ class RecordCutter:
     quotes mean one. Lines are counted from 1.
     """
 
-    def __init__(self, delimiter: str, quoting: Dialect = QUOTED) -> None:
-        self._delimiter = ord(delimiter)
-        self.quoting = quoting
+    def __init__(self, quoting: Dialect) -> None:
+        self._delimiter = ord(required(quoting.separator, "separator"))
+        self._quoting = quoting
         self._before = _LINE_FEED
         # Whether the last byte was a quote that ended quoted text, unless one more follows it.
         self._just_closed = False
@@ -88,11 +91,11 @@ class RecordCutter:
         if not data:
             return np.empty(0, np.int64)
         array = np.frombuffer(data, np.uint8)
-        quotes = np.flatnonzero(array == _QUOTE)[: None if self.quoting.has_quotes else 0]
+        quotes = np.flatnonzero(array == _QUOTE)[: None if self._quoting.has_quotes else 0]
         line_feeds = np.flatnonzero(array == _LINE_FEED)
-        if self.quoting.escape is not None:
-            quotes = unescaped(array, quotes, self.quoting.escape)
-            line_feeds = unescaped(array, line_feeds, self.quoting.escape)
+        if self._quoting.escape is not None:
+            quotes = unescaped(array, quotes, self._quoting.escape)
+            line_feeds = unescaped(array, line_feeds, self._quoting.escape)
         borders = self._borders(array, quotes)
         within = (np.searchsorted(borders, line_feeds) + self.is_open) % 2
         self.is_open ^= bool(len(borders) % 2)
@@ -100,7 +103,7 @@ class RecordCutter:
             self.open_line = self.line + int(np.searchsorted(line_feeds, borders[-1]))
         self.line += len(line_feeds)
         self._just_closed = not self.is_open and len(borders) > 0 and borders[-1] == len(data) - 1
-        if not self.quoting.skips_spaces:
+        if not self._quoting.skips_spaces:
             self._before = data[-1]
         elif before := data.rstrip(b" "):
             self._before = before[-1]
@@ -120,7 +123,7 @@ class RecordCutter:
     def _previous(self, array: np.ndarray, places: np.ndarray) -> np.ndarray:
         """The byte before each place; that before spaces, if these are skipped there."""
         previous = array[places - 1]
-        for at in np.flatnonzero(previous == _SPACE) if self.quoting.skips_spaces else ():
+        for at in np.flatnonzero(previous == _SPACE) if self._quoting.skips_spaces else ():
             before = array[: places[at]].tobytes().rstrip(b" ")[-1:]
             last = before[0] if before else self._before
             if last in (self._delimiter, _LINE_FEED):
@@ -152,8 +155,8 @@ class RecordCutter:
 
 def dialect_of(
     path: str, pieces: Iterable[bytes], quoting: Dialect = QUOTED
-) -> tuple[str, Dialect, Iterator[bytes]]:
-    """What separates a file's columns, its dialect, and its pieces, which begin with the header.
+) -> tuple[Dialect, Iterator[bytes]]:
+    """A file's dialect, with what separates its columns, and its pieces from its header on.
 
     What a first line `sep=;` says; a tab in `.tsv` and `.tab`, also compressed; else the most
     frequent delimiter outside quotes in the header. Where a space follows each of them in the
@@ -161,28 +164,36 @@ def dialect_of(
     of a file decide.
     """
     rest = iter(pieces)
-    if quoting.separator is not None:
-        return quoting.separator, quoting, rest
-    if _TAB_SEPARATED.search(path):
-        return "\t", quoting, rest
     head: list[bytes] = []
     while sum(map(len, head)) < _HEADER_BYTES and (piece := next(rest, b"")):
         head.append(piece)
     begin = b"".join(head)[:_HEADER_BYTES]
-    if line := _SEPARATOR_LINE.match(begin):
-        named = replace(quoting, before=line.end())
-        return line[1].decode(), named, chain([b"".join(head)[line.end() :]], rest)
-    begin = begin.removeprefix(BOM)
-    header = begin.partition(b"\n")[0]
-    if quoting.has_quotes:
-        first = _FIRST_RECORD.match(begin)
-        header = re.sub(_QUOTED, b"", first[0] if first else b"")
-    counts = {mark: header.count(mark.encode()) for mark in _DELIMITERS}
-    delimiter = max(counts, key=lambda mark: counts[mark])
-    spaced = header.count(f"{delimiter} ".encode())
-    if quoting.has_quotes and spaced == counts[delimiter] > 0:
-        quoting = replace(quoting, skips_spaces=True)
-    return delimiter, quoting, chain(head, rest)
+    check_encoding(path, begin)
+    separator = "\t" if _TAB_SEPARATED.search(path) else None
+    separator, before = quoting.separator or separator, len(BOM) * begin.startswith(BOM)
+    if separator is None and (line := _SEPARATOR_LINE.match(begin)):
+        separator, before, head = line[1].decode(), line.end(), [b"".join(head)]
+    elif separator is None:
+        begin = begin.removeprefix(BOM)
+        header = begin.partition(b"\n")[0]
+        if quoting.has_quotes:
+            first = _FIRST_RECORD.match(begin)
+            header = re.sub(_QUOTED, b"", first[0] if first else b"")
+        counts = {mark: header.count(mark.encode()) for mark in _DELIMITERS}
+        separator = max(counts, key=lambda mark: counts[mark])
+        spaced = header.count(f"{separator} ".encode())
+        if quoting.has_quotes and spaced == counts[separator] > 0:
+            quoting = replace(quoting, skips_spaces=True)
+    quoting = replace(quoting, separator=separator, before=before)
+    return quoting, _behind(chain(head, rest), before)
+
+
+def _behind(pieces: Iterable[bytes], count: int) -> Iterator[bytes]:
+    """The pieces without their first bytes."""
+    for piece in pieces:
+        if piece[count:]:
+            yield piece[count:]
+        count = max(0, count - len(piece))
 
 
 # A field, with whatever delimiter, that is quoted as SQL quotes text.
@@ -198,7 +209,6 @@ _NULL = "\0N"  # stands for a field that is `\N`, which an escape would turn int
 # Without quotes, PostgreSQL, ClickHouse and `mysql --batch` write letters for these characters.
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "0": "\0"}
 _LETTERS = re.compile(r"\\(.)", re.DOTALL)
-_UNQUOTED = Dialect(has_quotes=False, escape="\\")
 _FEW_LINES = 10  # of a malformed record: one with more is logged
 # Python's csv module has one limit of fields for the process: here it is that of a record.
 _large_fields = SharedSetting(
@@ -207,49 +217,14 @@ _large_fields = SharedSetting(
 
 
 @dataclass(frozen=True)
-class CsvRecords:
-    """Some whole records of one file, as `Lines` has lines."""
+class CsvRecords(Lines):
+    """Some whole records of one file; `is_open` where the last one ends within quotes."""
 
-    file: int
-    path: str
-    header: tuple[str, ...]  # names of its columns
-    delimiter: str  # what separates them
-    offset: int
-    data: bytes
-    starts: np.ndarray  # int64 [records], where each begins in `data`
-    before: int = 0  # bytes of byte order mark and header before the first record of the file
-    is_open: bool = False  # the last record is the file's last and ends within quotes
-    too_large: int = 0
+    header: tuple[str, ...] = ()  # names of its columns
     quoting: Dialect = QUOTED
 
-    @property
-    def count(self) -> int:
-        return len(self.starts)
-
-    @property
-    def size(self) -> int:
-        return self.before + (self.too_large or len(self.data))
-
-    def cut(self, most: int) -> tuple["CsvRecords", "CsvRecords | None"]:
-        if self.count <= most:
-            return self, None
-        end = int(self.starts[most])
-        first = replace(self, data=self.data[:end], starts=self.starts[:most], is_open=False)
-        rest = replace(
-            self,
-            offset=self.offset + end,
-            data=self.data[end:],
-            starts=self.starts[most:] - end,
-            before=0,
-        )
-        return first, rest
-
-    def with_data(self, data: bytes) -> "CsvRecords":
-        """The same records with their bytes, or with none."""
-        if self.too_large:
-            return self
-        starts = np.append(0, RecordCutter(self.delimiter, self.quoting).ends(data))
-        return replace(self, data=data, starts=starts[starts < len(data)])
+    def ends(self, data: bytes) -> np.ndarray:
+        return RecordCutter(self.quoting).ends(data)
 
 
 def block_records(spec: BlockSpec, block_bytes: int, quoting: Dialect) -> Iterator[CsvRecords]:
@@ -272,162 +247,83 @@ def read_records(
 
     A quote that the largest record does not close is logged; an InputError if this `gives_up`.
     """
+    return first_of(_file_records(piece, compression, size, gives_up, quoting), limit)
+
+
+def _file_records(
+    piece: Slice, compression: str | None, size: int, gives_up: bool, quoting: Dialect
+) -> Iterator[CsvRecords]:
     path = piece.info.path
-    header: tuple[str, ...] | None = None
-    offset = count = 0
-    stored = stored_pieces(piece, compression, size)
-    delimiter, quoting, pieces = dialect_of(path, stored, quoting)
-    for whole_record in _whole_records(path, RecordCutter(delimiter, quoting), pieces, gives_up):
-        data, ends = whole_record.data, whole_record.ends
-        starts = np.append(0, ends[:-1])
-        before = 0
-        if header is None and quoting.header is not None:
-            header, before = quoting.header, len(BOM) if data.startswith(BOM) else 0
-            data, starts = data[before:], np.maximum(starts - before, 0)
-            before += quoting.before
-        elif header is None:
-            before = int(ends[0])
-            is_open = whole_record.is_open and len(ends) == 1
-            header = _header(path, delimiter, data[:before], is_open, quoting)
-            data, starts = data[before:], starts[1:] - before
-            before += quoting.before
-        records = CsvRecords(
-            piece.file,
-            path,
-            header,
-            delimiter,
-            offset + before,
-            data,
-            starts,
-            before,
-            whole_record.is_open,
-            whole_record.too_large,
-            quoting,
-        )
-        offset, count = offset + records.size, count + records.count
-        if limit is not None and count >= limit:
-            yield records.cut(limit - (count - records.count))[0]
-            return
-        yield records
+    quoting, pieces = dialect_of(path, stored_pieces(piece, compression, size), quoting)
+    if quoting.escape is not None:
+        pieces = _without_split_escapes(pieces, quoting.escape.encode())
+    cutter, header = RecordCutter(quoting), quoting.header
+    length = 0  # of the record that is not ended
 
+    def ends(data: bytes) -> np.ndarray:
+        nonlocal length
+        found = cutter.ends(data)
+        before, last = (0, int(found[-1])) if len(found) else (length, 0)
+        length = before + len(data) - last
+        if before <= lines.MOST_RECORD_BYTES < length and cutter.is_open:
+            problem = (
+                f"{path}: the quote in line {cutter.open_line} is not closed within {_limit()}, "
+                f"is it left open? ({_NO_QUOTES})"
+            )
+            if gives_up:
+                raise InputError(problem, "csv_quoting")
+            _LOG.warning("%s", problem)
+        return found
 
-@dataclass(frozen=True)
-class _WholeRecords:
-    """Whole records: their bytes, where each ends, and of the last one what `CsvRecords` says."""
-
-    data: bytes
-    ends: np.ndarray
-    is_open: bool = False
-    too_large: int = 0
-
-
-def _whole_records(
-    path: str, cutter: RecordCutter, pieces: Iterable[bytes], gives_up: bool
-) -> Iterator[_WholeRecords]:
-    """Whole records; one that is too large comes apart, without its bytes."""
-    held: list[bytes] = []  # of an unfinished record, unless it is too large
-    length = mark = 0
-    for number, data in enumerate(_without_split_escapes(pieces, cutter.quoting.escape)):
-        if number == 0:
-            check_encoding(path, data)
-            mark = len(BOM) if data.startswith(BOM) else 0
-        ends = cutter.ends(data[mark:]) + mark
-        mark = 0
-        if len(ends) and length > lines.MOST_RECORD_BYTES:
-            first = int(ends[0])
-            yield _too_large(length + first)
-            data, ends, length = data[first:], ends[1:] - first, 0
-        end = int(ends[-1]) if len(ends) else 0
-        if end:
-            yield from _without_large(b"".join([*held, data[:end]]), ends + length)
-            held, length = [], 0
-        held.append(data[end:])
-        was_large = length > lines.MOST_RECORD_BYTES
-        length += len(held[-1])
-        if length > lines.MOST_RECORD_BYTES:
-            held = []
-            if cutter.is_open and not was_large:
-                _tell_open_quote(path, cutter.open_line, gives_up)
-    if length > lines.MOST_RECORD_BYTES:
-        if cutter.is_open:
+    for found in whole_records(piece, quoting.before, pieces, ends):
+        is_open = found.is_open and cutter.is_open
+        if is_open and found.too_large:
             raise InputError(
                 f"{path} ends within a record of over {_limit()}: is a quote left open in line "
                 f"{cutter.open_line}? ({_NO_QUOTES})",
                 "csv_quoting",
             )
-        yield _too_large(length)
-    elif length:
-        if cutter.is_open and cutter.line > cutter.open_line + 1:
-            _tell_never_closed(path, cutter.open_line)
-        yield _WholeRecords(b"".join(held), np.array([length]), cutter.is_open)
+        if is_open and cutter.line > cutter.open_line + 1:
+            _warn_once(
+                f"{path}: the quote in line {cutter.open_line} is never closed, the rest of the "
+                f"file is one rejected record; {_NO_QUOTES}"
+            )
+        records = CsvRecords(**vars(found), quoting=quoting)
+        if header is None:
+            first, rest = records.cut(1)
+            header = _header(path, first.data, is_open and rest is None, quoting)
+            end = first.offset + len(first.data)
+            empty = replace(first, offset=end, data=b"", starts=first.starts[:0])
+            records = replace(rest or empty, before=end)
+        elif found.offset == quoting.before:
+            records = replace(records, before=quoting.before)
+        yield replace(records, header=header, is_open=is_open)
 
 
 @functools.lru_cache
-def _tell_never_closed(path: str, line: int) -> None:
+def _warn_once(message: str) -> None:
     """Logs it once a process: the plan, the job and the report each read the file."""
-    what = f"is never closed, the rest of the file is one rejected record; {_NO_QUOTES}"
-    _LOG.warning("%s: the quote in line %d %s", path, line, what)
-
-
-@functools.lru_cache
-def _tell_many_lines(path: str, offset: int, count: int) -> None:
-    """Logs it likewise: a well-formed record may have as many, such a one is more often several."""
-    what = f"a quote left open in its first line rejects them all; {_NO_QUOTES}"
-    _LOG.warning("%s: the malformed record at byte %d has %d lines, %s", path, offset, count, what)
-
-
-def _tell_open_quote(path: str, line: int, gives_up: bool) -> None:
-    problem = (
-        f"{path}: the quote in line {line} is not closed within {_limit()}, is it left open? "
-        f"({_NO_QUOTES})"
-    )
-    if gives_up:
-        raise InputError(problem, "csv_quoting")
-    _LOG.warning("%s", problem)
+    _LOG.warning("%s", message)
 
 
 def _limit() -> str:
     return f"{lines.MOST_RECORD_BYTES >> 20} MiB"
 
 
-def _too_large(size: int) -> _WholeRecords:
-    return _WholeRecords(b"", np.zeros(1, np.int64), too_large=size)
-
-
-def _without_large(data: bytes, ends: np.ndarray) -> Iterator[_WholeRecords]:
-    """The same records; those that are too large come apart, without their bytes."""
-    sizes = np.diff(ends, prepend=0)
-    start = first = 0
-    for row in np.flatnonzero(sizes > lines.MOST_RECORD_BYTES).tolist():
-        if row > first:
-            yield _WholeRecords(data[start : int(ends[row - 1])], ends[first:row] - start)
-        yield _too_large(int(sizes[row]))
-        start, first = int(ends[row]), row + 1
-    if first < len(ends):
-        yield _WholeRecords(data[start:], ends[first:] - start)
-
-
-def _without_split_escapes(pieces: Iterable[bytes], escape: str | None) -> Iterator[bytes]:
-    """The same bytes, cut so that no escape and no byte order mark is divided."""
-    mark = (escape or "").encode()
+def _without_split_escapes(pieces: Iterable[bytes], escape: bytes) -> Iterator[bytes]:
+    """The same bytes, cut so that no escape is divided."""
     held = b""
     for piece in pieces:
         held += piece
-        odd = (len(held) - len(held.rstrip(mark))) % 2 if mark else 0
-        data = held[: len(held) - odd]
-        if len(data) > len(BOM):
-            yield data
-            held = held[len(data) :]
-    if held:
-        yield held
+        whole = len(held) - (len(held) - len(held.rstrip(escape))) % 2
+        yield held[:whole]
+        held = held[whole:]
+    yield held
 
 
-def _header(
-    path: str, delimiter: str, data: bytes, is_open: bool, quoting: Dialect
-) -> tuple[str, ...]:
+def _header(path: str, data: bytes, is_open: bool, quoting: Dialect) -> tuple[str, ...]:
     try:
-        text = data.decode("utf-8-sig")
-        names = next(_reader(iter([text]), delimiter, quoting))
+        names = next(_reader(iter([data.decode()]), quoting))
     except UnicodeDecodeError as error:
         raise InputError(f"{path} has a header that is not UTF-8") from error
     except csv.Error as error:
@@ -447,10 +343,10 @@ def _said(error: csv.Error) -> str:
     return str(error)
 
 
-def _reader(records: Iterator[str], delimiter: str, quoting: Dialect) -> Iterator[list[str]]:
+def _reader(records: Iterator[str], quoting: Dialect) -> Iterator[list[str]]:
     return csv.reader(
         records,
-        delimiter=delimiter,
+        delimiter=required(quoting.separator, "separator"),
         quoting=csv.QUOTE_MINIMAL if quoting.has_quotes else csv.QUOTE_NONE,
         escapechar=quoting.escape,
         skipinitialspace=quoting.skips_spaces,
@@ -466,13 +362,13 @@ def csv_header(file: InputFile, quoting: Dialect = QUOTED) -> tuple[str, ...] | 
     first = next(_begin(file, quoting), None)
     if first is None:
         return None
-    header = ",".join(first.header)
+    header, mark = ",".join(first.header), required(first.quoting.separator, "separator")
     records = first.data[:_HEADER_BYTES].decode(errors="replace").splitlines()
     quoted = [*filter(_SINGLE_QUOTED.search, [header, *records])]
     for line in quoted:
-        fields = next(csv.reader([line], delimiter=first.delimiter, quotechar="'"))
+        fields = next(csv.reader([line], delimiter=mark, quotechar="'"))
         are_most = line is header or 2 * len(quoted) >= len(records)
-        if are_most or len(fields) == len(first.header) <= line.count(first.delimiter):
+        if are_most or len(fields) == len(first.header) <= line.count(mark):
             raise InputError(f"{first.path} has single quotes around fields: {_DOUBLE_QUOTES}")
     return first.header
 
@@ -523,11 +419,12 @@ def parse_csv(records: CsvRecords, columns: Columns) -> Documents:
 def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRecord]:
     waiting: list[str] = []  # the one record that the reader takes next
     taken = iter(functools.partial(_taken, waiting), None)
-    rows = _reader(taken, records.delimiter, records.quoting)
+    rows = _reader(taken, records.quoting)
     extra = ExtraValues(columns.extra, partitions(records.path)) if columns.extra else None
     found = {name: _places(records.header, name) for name in columns.names}
     places = {name: at[0] for name, at in found.items() if at}
-    width = len(records.header)
+    width, quoting = len(records.header), records.quoting
+    is_plain = quoting.has_quotes and quoting.escape is None and not quoting.skips_spaces
     stops = [*records.starts[1:].tolist(), len(records.data)][: records.count]
     for number, (start, stop) in enumerate(zip(records.starts.tolist(), stops, strict=True)):
         data = records.data[start:stop]
@@ -537,9 +434,9 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
                 raise BadRecordError("unterminated quote")
             text = _text(data, records)
             # With an escaped line feed the reader does not see the end of a file's last record.
-            waiting.append(text if records.quoting.escape is None else f"{text}\n")
+            waiting.append(text if quoting.escape is None else f"{text}\n")
             fields = next(rows)
-            if ' "' in text and records.quoting == QUOTED:
+            if is_plain and ' "' in text:
                 _check_quotes_behind_spaces(fields, text)
             if fields[0].removeprefix("\ufeff") == records.header[0] and (
                 tuple(field.removeprefix("\ufeff") for field in fields) == records.header
@@ -562,7 +459,11 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
         except csv.Error as error:
             count = len(data.splitlines())
             if count > _FEW_LINES:
-                _tell_many_lines(records.path, records.offset + start, count)
+                _warn_once(
+                    f"{records.path}: the malformed record at byte {records.offset + start} has "
+                    f"{count} lines, a quote left open in its first line rejects them all; "
+                    f"{_NO_QUOTES}"
+                )
             detail = _said(error) + (f"; the record has {count} lines" if count > 1 else "")
             yield BadRecord("malformed CSV", _shown(data), detail=detail)
         except BadRecordError as error:
@@ -603,9 +504,9 @@ def _text(data: bytes, records: CsvRecords) -> str:
     except UnicodeDecodeError as error:
         raise BadRecordError(INVALID_UTF8, utf8_detail(data)) from error
     if records.quoting.escape == "\\" and r"\N" in text:
-        mark = re.escape(records.delimiter)
+        mark = re.escape(records.quoting.separator or "")
         text = re.sub(rf"(?<![^{mark}\n])\\N(?=[{mark}\r\n]|$)", _NULL, text)
-    if records.quoting == _UNQUOTED and "\\" in text:
+    if not records.quoting.has_quotes and records.quoting.escape and "\\" in text:
         text = _LETTERS.sub(lambda pair: "\\" + _CONTROLS.get(pair[1], pair[1]), text)
     return text
 

@@ -4,23 +4,25 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 import xxhash
 
-from bert_embed.base.arrays import places, splits_of, take_rows
+from bert_embed.base.arrays import places, splits_of
 from bert_embed.base.errors import InputError
 from bert_embed.results.tf_example import FeatureColumn, Record, decode_with_ids, unframed
 from bert_embed.settings import SPECIAL_TOKENS, TextSpec
 from bert_embed.text.documents import TokenRows, UnitTexts, unique_rows
 from bert_embed.text.layout import Layout, RowTokens, Units, widest_tokens
 from bert_embed.text.windows import Windows
-from bert_embed.transforms.blocks import TokenBlock, unknown_words
+from bert_embed.transforms.blocks import TokenBlock, take_column, unknown_words
 from bert_embed.transforms.output_folder import SETTINGS_FILE
 from bert_embed.transforms.parts import (
     BLOCK_SKIPPED,
     BlockSpec,
+    Content,
     InputFile,
     Part,
     Rejected,
@@ -61,25 +63,23 @@ def feature_kinds(granularity: tuple[str, ...], windows: bool, keep_text: bool) 
     return kinds | ({"words": bytes} if "word" in granularity else {})
 
 
-def check_tokenizer(
-    column: FeatureColumn, reading: ExampleReading, path: str, offsets: list[int]
+def _refuse_others(
+    columns: dict[str, FeatureColumn], reading: ExampleReading, path: str, offsets: list[int]
 ) -> None:
-    """Raises InputError if an example names another tokenizer than the model's."""
+    """Raises InputError if an example names another tokenizer, or is one of unexpected windows."""
     ours = reading.tokenizer.encode()
-    for row in np.flatnonzero(column.first(ours) != ours)[:1].tolist():
+    theirs, windows = columns["tokenizer"].first(ours), columns["windows"].first(1)
+    for row in np.flatnonzero(theirs != ours)[:1].tolist():
         raise InputError(
             f"{path}: the example at byte {offsets[row]} comes from another tokenizer "
-            f"({column.first(ours)[row].decode(errors='replace')}, the model's is "
-            f"{reading.tokenizer}); tokenize the texts again with this model"
+            f"({theirs[row].decode(errors='replace')}, the model's is {reading.tokenizer}); "
+            "tokenize the texts again with this model"
         )
-
-
-def check_windows(column: FeatureColumn, path: str, offsets: list[int]) -> None:
-    """Raises InputError if an example is one of several windows: each would be a document."""
-    for row in np.flatnonzero(column.first(1) > 1)[:1].tolist():
+    for row in () if reading.windows else np.flatnonzero(windows > 1)[:1].tolist():
+        # Each would be a document.
         raise InputError(
-            f"{path}: the example at byte {offsets[row]} is one of {column.first(1)[row]} windows "
-            f"of a text, and no {SETTINGS_FILE} says so: put the one that was written with the "
+            f"{path}: the example at byte {offsets[row]} is one of {windows[row]} windows of a "
+            f"text, and no {SETTINGS_FILE} says so: put the one that was written with the "
             "examples beside them, or tokenize the texts again"
         )
 
@@ -128,19 +128,13 @@ def row_problems(
 def _odd_words(columns: dict[str, FeatureColumn]) -> np.ndarray:
     """bool `[rows]`: words whose features differ in number, or that end before they begin."""
     first, last = columns["word_first"], columns["word_last"]
-    names = ("word_starts", "word_stops", "word_truncated", "words")
     odd = first.counts != last.counts
-    for name in names:
+    for name in ("word_starts", "word_stops", "word_truncated", "words"):
         odd |= columns[name].counts != first.counts
     rows = np.flatnonzero(~odd)
-    begins, splits = _values_of(first, rows), splits_of(first.counts[rows])
-    odd[rows] = _any((begins < 0) | (_values_of(last, rows) < begins), splits)
+    first, last = take_column(first, rows), take_column(last, rows)
+    odd[rows] = _any((first.values < 0) | (last.values < first.values), first.splits)
     return odd
-
-
-def _values_of(column: FeatureColumn, rows: np.ndarray) -> np.ndarray:
-    """The values of some rows, end to end."""
-    return column.values[take_rows(column.splits, rows)[0]]
 
 
 def _gaps(columns: dict[str, FeatureColumn], counts: np.ndarray) -> np.ndarray:
@@ -158,14 +152,6 @@ def _outside(column: FeatureColumn, size: int) -> np.ndarray:
 
 def _any(flags: np.ndarray, splits: np.ndarray) -> np.ndarray:
     return np.diff(splits_of(flags)[splits]) > 0
-
-
-def incomplete_documents(columns: dict[str, FeatureColumn], document: np.ndarray) -> list[int]:
-    """Documents that lack a window, by the number of windows that their first window names."""
-    first, rows, counts = np.unique(document, return_index=True, return_counts=True)
-    whole = columns["windows"].first(1)[rows] == counts
-    whole &= columns["window"].first(0)[rows] == 0
-    return first[~whole].tolist()
 
 
 def warn_of_padding(columns: dict[str, FeatureColumn], path: str, pad_id: int | None) -> None:
@@ -186,36 +172,18 @@ DAMAGED, NO_EXAMPLE = "damaged record", "no tf.train.Example with these features
 _SEGMENT_SHIFT = 24  # puts a token's segment over its id, so that rows that differ there differ
 
 
-@dataclass(frozen=True)
-class _ParsedRows:
-    """The rows that could be parsed, and their problems."""
-
-    columns: dict[str, FeatureColumn]  # by feature
-    lengths: np.ndarray  # int64 [rows], tokens without padding
-    document: np.ndarray  # int64 [rows], place of its document among all of the part
-    problems: list[str]  # of each row, "" for none
-
-
 def document_begins(
     records: Sequence[Record], windows: bool, previous: Record | None = None
 ) -> np.ndarray:
     """bool `[records]`: which begin a document, as windows that follow no other do."""
     if not windows:
         return np.ones(len(records), bool)
-    before = [Record(0, None) if previous is None else previous]
-    number, ids = _window_numbers([*before, *records])
-    differs = np.array([one != next_one for one, next_one in pairwise(ids)], bool)
+    every = [Record(0, None) if previous is None else previous, *records]
+    columns, at = _decoded(every, {"window": int, "id": bytes})
+    number, ids = np.full(len(every), -1), np.full(len(every), None, object)  # of unparsed ones
+    number[at], ids[at] = columns["window"].first(0), columns["id"].first(None)
+    differs = np.array([one != following for one, following in pairwise(ids.tolist())], bool)
     return (number[1:] <= 0) | (number[:-1] < 0) | (number[1:] != number[:-1] + 1) | differs
-
-
-def _window_numbers(records: Sequence[Record]) -> tuple[np.ndarray, list[bytes | None]]:
-    """int64 `[records]`: which window each is, -1 where it cannot be parsed; and their ids."""
-    columns, at = _decoded(records, {"window": int, "id": bytes})
-    number = np.full(len(records), -1)
-    number[at] = columns["window"].first(0)
-    ids = np.full(len(records), None, object)
-    ids[at] = columns["id"].first(None)
-    return number, ids.tolist()
 
 
 def _decoded(
@@ -248,146 +216,109 @@ def example_block(
     spec = reading.text_spec
     kinds = feature_kinds(spec.granularity, reading.windows, spec.keep_text)
     columns, at = _decoded(records, kinds)
-    offsets = [records[row].offset for row in at]
-    check_tokenizer(columns["tokenizer"], reading, path, offsets)
-    if not reading.windows:
-        check_windows(columns["windows"], path, offsets)
-    documents = np.cumsum(begins) - 1
-    lengths = row_lengths(columns)
+    _refuse_others(columns, reading, path, [records[row].offset for row in at])
     warn_of_padding(columns, path, reading.pad_id)
-    parsed = _ParsedRows(columns, lengths, documents[at], row_problems(columns, lengths, reading))
-    ids, bad_ids = _ids(columns["id"], path, first_record + at)
-    damaged = [row for row, record in enumerate(records) if record.data is None]
-    wrong = dict.fromkeys(documents[damaged].tolist(), DAMAGED)
+    number = np.cumsum(begins) - 1
+    lengths, document = row_lengths(columns), number[at]
+    ids = [
+        f"{path}:{first_record + row}" if encoded is None else encoded.decode("utf-8", "replace")
+        for row, encoded in zip(at.tolist(), columns["id"].first(None).tolist(), strict=True)
+    ]
+    wrong: dict[int, str] = {}
     for row in np.setdiff1d(np.arange(len(records)), at).tolist():
-        wrong.setdefault(int(documents[row]), NO_EXAMPLE)
-    for row, reason in enumerate(parsed.problems):
-        if reason or bad_ids[row]:
-            wrong.setdefault(int(parsed.document[row]), reason or "id is not UTF-8")
-    if reading.windows:
-        for document in incomplete_documents(columns, parsed.document):
-            wrong.setdefault(document, "windows are missing")
+        damaged = records[row].data is None
+        if damaged or int(number[row]) not in wrong:
+            wrong[int(number[row])] = DAMAGED if damaged else NO_EXAMPLE
+    problems = row_problems(columns, lengths, reading)
+    for row, encoded in enumerate(columns["id"].first(None)):
+        bad_id = encoded is not None and ids[row].encode() != encoded and "id is not UTF-8"
+        if reason := problems[row] or bad_id:
+            wrong.setdefault(int(document[row]), reason)
+    if reading.windows:  # of which the first of a document names the number
+        first, at_first, counts = np.unique(document, return_index=True, return_counts=True)
+        whole = columns["windows"].first(1)[at_first] == counts
+        whole &= columns["window"].first(0)[at_first] == 0
+        for incomplete in first[~whole].tolist():
+            wrong.setdefault(incomplete, "windows are missing")
     firsts = np.flatnonzero(begins)
     if skipped:
         wrong |= dict.fromkeys(range(len(firsts)), BLOCK_SKIPPED)
-    names = dict(zip(parsed.document.tolist(), ids, strict=True))
+    names = dict(zip(document.tolist(), ids, strict=True))
     sources = [f"{path}:{records[row].offset}" for row in firsts.tolist()]
     rejected = part.rejected + tuple(
-        Rejected(
-            names.get(document), sources[document], "read", reason, records[firsts[document]].data
-        )
-        for document, reason in sorted(wrong.items())
+        Rejected(names.get(bad), sources[bad], "read", reason, records[firsts[bad]].data)
+        for bad, reason in sorted(wrong.items())
     )
-    good = np.flatnonzero(~np.isin(parsed.document, list(wrong)))
-    had = np.unique(parsed.document[good])[existing]
-    good = good[~np.isin(parsed.document[good], had)]
+    good = np.flatnonzero(~np.isin(document, list(wrong)))
+    had = np.unique(document[good])[existing]
+    good = good[~np.isin(document[good], had)]
+    columns, lengths = take_column(columns, good), lengths[good]
+    input_ids = _of_rows(columns["input_ids"], lengths, 0)
+    segments = _of_rows(columns["segment_ids"], lengths, 0)
+    types = segments if segments.any() else None
+    shown, heads = np.unique(document[good], return_index=True)
+    truncated = columns["truncated"].first(0) != 0
+    rows = TokenRows(input_ids, splits_of(lengths), types, truncated)
     part = replace(part, records=len(firsts), rejected=rejected, skipped=len(had))
-    return _block(part, parsed, good, ids, sources, reading)
-
-
-def _ids(column: FeatureColumn, path: str, numbers: np.ndarray) -> tuple[list[str], list[bool]]:
-    """The rows' ids, `<file>:<record>` for rows without one, and which are not UTF-8."""
-    ids, bad = [], []
-    for encoded, number in zip(column.first(None), numbers.tolist(), strict=True):
-        name = f"{path}:{number}" if encoded is None else encoded.decode("utf-8", "replace")
-        ids.append(name)
-        bad.append(encoded is not None and name.encode() != encoded)
-    return ids, bad
-
-
-def _block(
-    part: Part,
-    parsed: _ParsedRows,
-    good: np.ndarray,
-    ids: list[str],
-    sources: list[str],
-    reading: ExampleReading,
-) -> TokenBlock:
-    columns = parsed.columns
-    lengths = parsed.lengths[good]
-    at = places(columns["input_ids"].splits[good], lengths)
-    input_ids = columns["input_ids"].values[at].astype(np.int32)
-    splits = splits_of(lengths)
-    segments = _of_rows(columns["segment_ids"], good, lengths, 0)
-    types = segments.astype(np.int32) if segments.any() else None
-    key = input_ids if types is None else input_ids | (types << _SEGMENT_SHIFT)
-    _, heads = np.unique(parsed.document[good], return_index=True)
-    head_rows = good[heads]
-    all_rows = TokenRows(input_ids, splits, types, columns["truncated"].first(0)[good] != 0)
-    layout = _layout(parsed, good, heads, all_rows, key, reading)
     if reading.unk_id is not None and len(good):
         part = replace(part, unknown=unknown_words(input_ids, reading.unk_id))
+    texts = None
+    if spec.keep_text:  # null where the first example of a document has none
+        encoded_texts = columns["text"].first(None)[heads].tolist()
+        texts = [
+            text if text is None else text.decode("utf-8", "replace") for text in encoded_texts
+        ]
     return TokenBlock(
         part=part,
-        ids=pa.array([ids[head_row] for head_row in head_rows.tolist()], pa.string()),
-        sources=pa.array(
-            [sources[number] for number in parsed.document[head_rows].tolist()], pa.string()
-        ),
-        text_hash=_hashes(columns["text_hash"], head_rows, all_rows, heads),
-        layout=layout,
-        texts=_texts(columns["text"], head_rows) if "text" in columns else None,
+        ids=pa.array([ids[row] for row in good[heads].tolist()], pa.string()),
+        sources=pa.array([sources[one] for one in shown.tolist()], pa.string()),
+        text_hash=_hashes(columns["text_hash"], rows, heads),
+        layout=_layout(columns, heads, rows, reading),
+        texts=None if texts is None else pa.array(texts, pa.string()),
     )
 
 
-def _texts(column: FeatureColumn, rows: np.ndarray) -> pa.StringArray:
-    """The texts of documents, null where the first example of a document has none."""
-    encoded = column.first(None)[rows].tolist()
-    texts = [None if text is None else text.decode("utf-8", "replace") for text in encoded]
-    return pa.array(texts, pa.string())
-
-
-def _of_rows(
-    column: FeatureColumn, good: np.ndarray, lengths: np.ndarray, default: int
-) -> np.ndarray:
-    """The values of the rows' tokens, end to end; `default` for rows without the feature."""
-    out = np.full(int(lengths.sum()), default, np.int64)
-    has = column.counts[good] > 0
+def _of_rows(column: FeatureColumn, lengths: np.ndarray, default: int) -> np.ndarray:
+    """int32: the values of the rows' tokens, end to end; `default` for rows without the feature."""
+    out = np.full(int(lengths.sum()), default, np.int32)
+    has = column.counts > 0
     here = places(splits_of(lengths)[:-1][has], lengths[has])
-    out[here] = column.values[places(column.splits[good][has], lengths[has])]
+    out[here] = column.values[places(column.splits[:-1][has], lengths[has])]
     return out
 
 
-def _hashes(
-    column: FeatureColumn, rows: np.ndarray, all_rows: TokenRows, heads: np.ndarray
-) -> np.ndarray:
+def _hashes(column: FeatureColumn, rows: TokenRows, heads: np.ndarray) -> np.ndarray:
     """int64 `[documents]`: hashes of the texts, or else of the first row's tokens and segments."""
-    hashes = column.first(0)[rows].astype(np.int64)
-    for document in np.flatnonzero(column.counts[rows] == 0).tolist():
-        start, stop = all_rows.row_splits[heads[document]], all_rows.row_splits[heads[document] + 1]
-        data, types = all_rows.input_ids[start:stop].tobytes(), all_rows.token_type_ids
+    hashes = column.first(0)[heads].astype(np.int64)
+    for document in np.flatnonzero(column.counts[heads] == 0).tolist():
+        start, stop = rows.row_splits[heads[document]], rows.row_splits[heads[document] + 1]
+        data, types = rows.input_ids[start:stop].tobytes(), rows.token_type_ids
         if types is not None and types[start:stop].any():  # None where no row of the part has any
             data += types[start:stop].tobytes()
-        digest = xxhash.xxh3_64_intdigest(data)
-        hashes[document] = np.uint64(digest).astype(np.int64)
+        hashes[document] = np.uint64(xxhash.xxh3_64_intdigest(data)).astype(np.int64)
     return hashes
 
 
 def _layout(
-    parsed: _ParsedRows,
-    good: np.ndarray,
-    heads: np.ndarray,
-    rows: TokenRows,
-    key: np.ndarray,
-    reading: ExampleReading,
+    columns: dict[str, FeatureColumn], heads: np.ndarray, rows: TokenRows, reading: ExampleReading
 ) -> Layout:
-    """The rows, distinct by `key`, and their documents, as `lay_out` gives it for texts."""
-    spec, columns = reading.text_spec, parsed.columns
+    """The rows, each distinct one once, and their documents, as `lay_out` gives it for texts."""
+    spec, types = reading.text_spec, rows.token_type_ids
+    key = rows.input_ids if types is None else rows.input_ids | (types << _SEGMENT_SHIFT)
     lengths, truncated = rows.lengths, rows.truncated[heads]
-    starts, stops = (
-        _of_rows(columns[name], good, lengths, -1).astype(np.int32) for name in ("starts", "stops")
-    )
+    starts, stops = (_of_rows(columns[name], lengths, -1) for name in ("starts", "stops"))
     windows = None
     num_tokens = lengths.astype(np.int32)
     if reading.windows:
-        first = columns["window_first"].first(0)[good]
+        first = columns["window_first"].first(0)
         around = reading.special + reading.prompt_tokens
         count = lengths - around
-        windows = Windows(np.append(heads, len(good)), first, count)
+        windows = Windows(np.append(heads, len(lengths)), first, count)
         last = windows.splits[1:] - 1
         num_tokens = (first[last] + count[last] + around).astype(np.int32)
     full = None
     if truncated.any():  # examples of others may not say how long a text was
-        stated = columns["num_tokens_full"].first(0)[good[heads]]
+        stated = columns["num_tokens_full"].first(0)[heads]
         full = np.maximum(stated, num_tokens).astype(np.int32)
     layout = Layout(*unique_rows(rows, key), num_tokens, truncated, windows, num_tokens_full=full)
     if windows is not None and spec.keeps_windows:
@@ -401,7 +332,7 @@ def _layout(
     if not spec.needs_tokens:
         return layout
     tokens = _row_tokens(rows, windows, reading, starts, stops)
-    words = _words(columns, good[heads], tokens) if "word" in spec.granularity else None
+    words = _words(columns, heads, tokens) if "word" in spec.granularity else None
     return replace(layout, tokens=tokens, words=words)
 
 
@@ -421,13 +352,11 @@ def _row_tokens(
 
 
 def _words(columns: dict[str, FeatureColumn], heads: np.ndarray, tokens: RowTokens) -> Units:
-    splits = splits_of(columns["word_first"].counts[heads])
-    starts, stops, first, last, truncated = (
-        _values_of(columns[f"word_{suffix}"], heads)
-        for suffix in ("starts", "stops", "first", "last", "truncated")
-    )
-    words = _values_of(columns["words"], heads).tolist()
-    texts = [value.decode("utf-8", "replace") for value in words]
+    names = ("word_starts", "word_stops", "word_first", "word_last", "word_truncated", "words")
+    of_heads = [take_column(columns[name], heads) for name in names]
+    starts, stops, first, last, truncated, words = (column.values for column in of_heads)
+    splits = of_heads[0].splits
+    texts = [value.decode("utf-8", "replace") for value in words.tolist()]
     most = np.repeat(np.diff(tokens.splits), np.diff(splits))
     shift = np.repeat(tokens.splits[:-1], np.diff(splits))
     return Units(
@@ -444,10 +373,9 @@ _EXAMPLE_BYTES, _BYTES_OF_TEXT = 320, 8
 
 
 @dataclass(frozen=True)
-class FileRecords:
-    """Some neighbouring records of a TFRecord file: whole documents."""
+class FileRecords(Content):
+    """Some neighbouring records of a TFRecord file: whole documents, which fill a part."""
 
-    file: int
     offset: int  # of the first byte in the decompressed file
     data: bytes  # the records with their framing
     begins: np.ndarray  # bool [records], which begin a document
@@ -469,16 +397,12 @@ class FileRecords:
         listed = chain.from_iterable(unframed([self.data]))
         return [Record(self.offset + record.offset, record.data) for record in listed]
 
-    def cut(self, most: int) -> tuple["FileRecords", None]:
-        """The records: they fill a part as they are."""
-        return self, None
-
-    def with_data(self, data: bytes) -> "FileRecords":
+    def with_data(self, data: bytes) -> Self:
         """The same records with their bytes, or with none while the bytes are stored elsewhere."""
         return replace(self, data=data)
 
 
-NO_RECORDS = FileRecords(0, 0, b"", np.zeros(0, bool), 0)
+NO_RECORDS = FileRecords(0, "", 0, b"", np.zeros(0, bool), 0)
 
 
 def document_runs(
@@ -488,16 +412,19 @@ def document_runs(
 
     With `windows` a document may have several records.
     """
-    part_bytes = _BYTES_OF_TEXT * block_bytes  # beyond what records without text have
+    [piece] = spec.slices
+    path, part_bytes = (
+        piece.info.path,
+        _BYTES_OF_TEXT * block_bytes,
+    )  # beyond what records without text have
     begins: list[bool] = []
     documents = size = first = offset = total = 0
     data = bytearray()
     stop: int | None = None  # where the records that are wanted end; None: with the file
 
     def run(end: int) -> FileRecords:
-        return FileRecords(
-            spec.slices[0].file, offset, bytes(data[: end - offset]), np.array(begins, bool), first
-        )
+        held = bytes(data[: end - offset])
+        return FileRecords(piece.file, path, offset, held, np.array(begins, bool), first)
 
     for records, starts in _begun(spec, windows, data):
         for record, start in zip(records, starts.tolist(), strict=True):

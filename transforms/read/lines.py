@@ -1,6 +1,5 @@
 """Reads the lines of a part, and parses them as plain text or as JSON."""
 
-import functools
 import itertools
 import json
 import math
@@ -8,20 +7,20 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Self, cast
 
 import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bert_embed.base.threads import in_parallel
-from bert_embed.storage.files import is_remote, open_listed
+from bert_embed.storage.files import for_each, open_listed
 from bert_embed.transforms.parts import (
     BLANK_LINE,
     AnyContent,
     BadRecordError,
     BlockSpec,
+    Content,
     InputFile,
     ReadPart,
     Rejected,
@@ -84,24 +83,18 @@ def close_parts(
     for content in contents:
         rest: AnyContent | None = content
         ends = None if bytes_of is None else np.cumsum(bytes_of(content))
-        at = before = 0  # records of this content in parts, and their bytes
         while rest is not None and (rest.size or rest.count):
             if ends is None:
                 taken, rest = rest.cut(left)
             else:  # up to the record, included, with which the part is full
-                stop = int(np.searchsorted(ends, before + room)) + 1
-                taken, rest = rest.cut(min(left, stop - at))
-                at += taken.count
-                room -= int(ends[at - 1]) - before
-                before = int(ends[at - 1])
+                taken, rest = rest.cut(min(left, int(np.searchsorted(ends, room)) + 1))
+                size = int(ends[taken.count - 1])
+                room, ends = room - size, ends[taken.count :] - size
             held.append(taken)
             left -= taken.count
-            if (left == 0 or room <= 0) and rest is not None:
+            if left == 0 or room <= 0:
                 yield tuple(held)
                 held, left, room = [], most, MOST_PART_BYTES
-        if left == 0 or room <= 0:
-            yield tuple(held)
-            held, left, room = [], most, MOST_PART_BYTES
     if held:
         yield tuple(held)
 
@@ -113,40 +106,67 @@ _PIECE = 1 << 16  # bytes read at a time when a line continues after its block
 MOST_RECORD_BYTES = 64 << 20
 
 
-@dataclass(frozen=True)
-class Lines:
-    """Some whole lines of one file."""
+_NO_STARTS, _ONE_START = np.empty(0, np.int64), np.zeros(1, np.int64)
 
-    file: int  # number in the listing
-    path: str
-    offset: int  # where the first line begins, in decompressed bytes
-    data: bytes  # the lines with their ends; only a file's last may lack one
-    too_large: int = 0  # bytes of a line over `MOST_RECORD_BYTES`, whose `data` is not held
+
+@dataclass(frozen=True)
+class Lines(Content):
+    """Some whole lines of one file, or other records of bytes."""
+
+    offset: int  # where the first one begins, in decompressed bytes
+    data: bytes  # with the line ends; only a file's last may lack one
+    starts: np.ndarray  # int64 [records], where each begins in `data`
+    too_large: int = 0  # bytes of a record over `MOST_RECORD_BYTES`, whose `data` is not held
+    is_open: bool = False  # the last record is the file's last, which nothing ends
+    before: int = 0  # bytes in front of the first record of the file that are none
 
     @property
     def size(self) -> int:
         """How many bytes of the file they are."""
-        return self.too_large or len(self.data)
+        return self.before + (self.too_large or len(self.data))
 
-    @functools.cached_property
+    @property
     def count(self) -> int:
-        """How many lines."""
-        if self.too_large:
-            return 1
-        return self.data.count(b"\n") + (not self.data.endswith(b"\n") and self.data != b"")
+        """How many records."""
+        return len(self.starts)
 
-    def cut(self, most: int) -> tuple["Lines", "Lines | None"]:
-        """The first `most` lines, and the rest if there is any."""
+    def cut(self, most: int) -> tuple[Self, Self | None]:
+        """The first `most` records, and the rest if there is any."""
         if self.count <= most:
             return self, None
-        end = -1
-        for _ in range(most):
-            end = self.data.index(b"\n", end + 1)
-        return _piece_of(self, 0, end + 1), _piece_of(self, end + 1, len(self.data))
+        first = replace(self._piece(0, most), before=self.before, is_open=False)
+        return first, self._piece(most, self.count)
 
-    def with_data(self, data: bytes) -> "Lines":
-        """The same lines with their bytes, or with none while the bytes are stored elsewhere."""
-        return replace(self, data=data)
+    def _piece(self, first: int, stop: int) -> Self:
+        start = int(self.starts[first])
+        end = int(self.starts[stop]) if stop < self.count else len(self.data)
+        starts, offset = self.starts[first:stop] - start, self.offset + start
+        return replace(self, offset=offset, data=self.data[start:end], starts=starts, before=0)
+
+    def with_data(self, data: bytes) -> Self:
+        """The same records with their bytes, or with none while the bytes are stored elsewhere."""
+        starts = np.append(0, self.ends(data))
+        return (
+            self if self.too_large else replace(self, data=data, starts=starts[starts < len(data)])
+        )
+
+    def ends(self, data: bytes) -> np.ndarray:
+        """int64 `[ends]` of whole records in these bytes."""
+        return line_ends(data)
+
+    def without_large(self) -> Iterator[Self]:
+        """The same records; one that is too large comes apart, without its bytes."""
+        first = 0
+        if len(self.data) > MOST_RECORD_BYTES:
+            sizes = np.diff(self.starts, append=len(self.data))
+            for row in np.flatnonzero(sizes > MOST_RECORD_BYTES).tolist():
+                if row > first:
+                    yield self._piece(first, row)
+                alone = self._piece(row, row + 1)
+                yield replace(alone, data=b"", too_large=len(alone.data))
+                first = row + 1
+        if first < self.count:
+            yield self._piece(first, self.count) if first else self
 
     @property
     def text(self) -> bytes:
@@ -154,19 +174,62 @@ class Lines:
         return self.data.removeprefix(BOM) if self.offset == 0 else self.data
 
 
+def line_ends(data: bytes) -> np.ndarray:
+    """int64 `[lines]`: where each line ends, behind its line feed."""
+    return np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1
+
+
+def whole_records(
+    piece: Slice, offset: int, pieces: Iterable[bytes], ends_of: Callable[[bytes], np.ndarray]
+) -> Iterator[Lines]:
+    """Whole records from the offset on; one that is too large comes apart, without its bytes.
+
+    `ends_of` gives int64 `[ends]` of records in each of the pieces.
+    """
+    held: list[bytes] = []  # of an unfinished record, unless it is too large
+    length = 0
+    records = Lines(piece.file, piece.info.path, offset, b"", _ONE_START)
+    for data in pieces:
+        ends = ends_of(data)
+        if len(ends) and length > MOST_RECORD_BYTES:
+            stop = int(ends[0])
+            yield replace(records, too_large=length + stop)
+            records = replace(records, offset=records.offset + length + stop)
+            data, ends, length = data[stop:], ends[1:] - stop, 0
+        if len(ends):
+            stop = int(ends[-1])
+            whole = b"".join([*held, data[:stop]])
+            starts = np.append(0, ends[:-1] + length)
+            yield from replace(records, data=whole, starts=starts).without_large()
+            records = replace(records, offset=records.offset + len(whole))
+            held, length, data = [], 0, data[stop:]
+        length += len(data)
+        held.append(data)
+        if length > MOST_RECORD_BYTES:
+            held.clear()
+    if length:
+        too_large = length if length > MOST_RECORD_BYTES else 0
+        yield replace(records, data=b"".join(held), too_large=too_large, is_open=True)
+
+
+def first_of(contents: Iterable[AnyContent], most: int | None) -> Iterator[AnyContent]:
+    """The contents up to the first `most` records; None takes all."""
+    left = most
+    for content in contents:
+        if left is not None:
+            content, _ = content.cut(left)
+            left -= content.count
+        yield content
+        if left == 0:
+            return
+
+
 def block_lines(spec: BlockSpec, block_bytes: int) -> Iterator[Lines]:
     """The lines that begin in a block; of a file that is read through so many bytes at a time."""
     if spec.read_through:
         return _stream(spec.slices[0], spec.compression, block_bytes, spec.records)
-    ranges = itertools.chain.from_iterable(_slices_lines(spec.slices))
-    return itertools.chain.from_iterable(map(without_large, ranges))
-
-
-def _slices_lines(slices: Sequence[Slice]) -> Iterator[Iterable[Lines]]:
-    """The lines of each slice; many threads fetch many small objects."""
-    if len(slices) > 1 and is_remote(slices[0].info.path):
-        return in_parallel(lambda piece: list(_range_lines(piece)), slices)
-    return map(_range_lines, slices)
+    read = for_each(spec.slices[0].info.path, lambda piece: [*_range_lines(piece)], spec.slices)
+    return itertools.chain.from_iterable(read)
 
 
 def _range_lines(piece: Slice) -> Iterator[Lines]:
@@ -184,96 +247,40 @@ def _range_lines(piece: Slice) -> Iterator[Lines]:
             data = data[line_feed + 1 :]
         else:
             check_lines(piece.info, data)
-        first = Lines(piece.file, piece.info.path, piece.stop - len(data), data)
-        if data.endswith(b"\n") or piece.stop >= piece.info.size:
-            yield first
-            return
-        last = data.rfind(b"\n") + 1
-        held, size = _rest_of_line(file, len(data) - last)
-    if held is not None:
-        yield replace(first, data=data + held)
-        return
-    if last:
-        yield replace(first, data=data[:last])
-    yield replace(first, offset=first.offset + last, data=b"", too_large=len(data) - last + size)
+        offset = piece.stop - len(data)
+        pieces = _with_rest(file, data) if piece.stop < piece.info.size else iter([data])
+        if len(some := [*itertools.islice(pieces, 2)]) > 1:
+            every = itertools.chain(some, pieces)
+            yield from whole_records(piece, offset, every, line_ends)
+        else:
+            lines = Lines(piece.file, piece.info.path, offset, b"", _NO_STARTS)
+            yield from lines.with_data(some[0]).without_large()
 
 
-def _rest_of_line(file: BinaryIO, size: int) -> tuple[bytes | None, int]:
-    """The rest of a line after its first `size` bytes, None if it is too large; and its length."""
-    pieces: list[bytes] = []
-    rest = 0
-    while piece := file.read(_PIECE):
-        end = piece.find(b"\n") + 1
-        rest += end or len(piece)
-        if size + rest <= MOST_RECORD_BYTES:
-            pieces.append(piece[:end] if end else piece)
-        if end:
-            break
-    return (b"".join(pieces) if size + rest <= MOST_RECORD_BYTES else None), rest
-
-
-def without_large(lines: Lines) -> Iterator[Lines]:
-    """The same lines; one that is too large comes apart, without its bytes."""
-    if len(lines.data) <= MOST_RECORD_BYTES:
-        yield lines
-        return
-    first = start = 0
-    while start < len(lines.data):
-        end = lines.data.find(b"\n", start) + 1 or len(lines.data)
-        if end - start > MOST_RECORD_BYTES:
-            if first < start:
-                yield _piece_of(lines, first, start)
-            yield replace(lines, offset=lines.offset + start, data=b"", too_large=end - start)
-            first = end
-        start = end
-    if first < start:
-        yield _piece_of(lines, first, start)
-
-
-def _piece_of(lines: Lines, start: int, stop: int) -> Lines:
-    return replace(lines, offset=lines.offset + start, data=lines.data[start:stop])
+def _with_rest(file: BinaryIO, data: bytes) -> Iterator[bytes]:
+    """Some bytes with those of the file up to a line feed; in pieces where these are many."""
+    held = [data]
+    while not held[-1].endswith(b"\n") and (more := file.read(_PIECE)):
+        held.append(more[: more.find(b"\n") + 1 or None])
+        if sum(map(len, held)) > MOST_RECORD_BYTES:
+            yield b"".join(held)
+            held = [b""]
+    yield b"".join(held)
 
 
 def _stream(
     piece: Slice, compression: str | None, block_bytes: int, records: int | None
 ) -> Iterator[Lines]:
     """Whole lines from the start of a file, about `block_bytes` at a time, `records` at most."""
-    left = records
-    for whole in _whole_lines(piece, compression, block_bytes):
-        for lines in without_large(whole):
-            if left is not None:
-                lines = lines.cut(left)[0]
-                left -= lines.count
-            yield lines
-            if left == 0:
-                return
 
+    def checked() -> Iterator[bytes]:
+        pieces = stored_pieces(piece, compression, block_bytes)
+        for number, data in enumerate(pieces):
+            if number == 0:
+                check_lines(piece.info, data)
+            yield data
 
-def _whole_lines(piece: Slice, compression: str | None, block_bytes: int) -> Iterator[Lines]:
-    """Whole lines from the start of a file; a line too large that came in pieces comes apart."""
-    offset = size = 0
-    carried: list[bytes] = []  # a long line comes in many pieces; `size` is their sum
-    for data in stored_pieces(piece, compression, block_bytes):
-        if offset == size == 0:
-            check_lines(piece.info, data)
-        end = data.find(b"\n") + 1 if size > MOST_RECORD_BYTES else data.rfind(b"\n") + 1
-        if size > MOST_RECORD_BYTES and end:
-            yield Lines(piece.file, piece.info.path, offset, b"", too_large=size + end)
-            offset, size, data = offset + size + end, 0, data[end:]
-            end = data.rfind(b"\n") + 1
-        if end:
-            whole = b"".join([*carried, data[:end]])
-            yield Lines(piece.file, piece.info.path, offset, whole)
-            offset, size, carried, data = offset + len(whole), 0, [], data[end:]
-        size += len(data)
-        if size <= MOST_RECORD_BYTES:
-            carried.append(data)
-        else:
-            carried = []
-    if size > MOST_RECORD_BYTES:
-        yield Lines(piece.file, piece.info.path, offset, b"", too_large=size)
-    elif size:
-        yield Lines(piece.file, piece.info.path, offset, b"".join(carried))
+    return first_of(whole_records(piece, 0, checked(), line_ends), records)
 
 
 def stored_pieces(piece: Slice, compression: str | None, size: int) -> Iterator[bytes]:
@@ -290,14 +297,12 @@ def stored_pieces(piece: Slice, compression: str | None, size: int) -> Iterator[
 
 def first_lines(file: InputFile, size: int = 1 << 16) -> Lines:
     """Whole lines from the start of a file, about `size` bytes, none too large."""
-    empty = Lines(0, file.info.path, 0, b"")
     [whole] = file.as_block().slices
+    every = _stream(whole, file.compression, size, file.records)
     if file.compression is None:
-        first = next(_range_lines(replace(whole, stop=min(size, file.stop))), empty)
-        if not first.too_large:
-            return first
-    stream = _stream(whole, file.compression, size, file.records)
-    return next((lines for lines in stream if not lines.too_large), empty)
+        every = itertools.chain(_range_lines(replace(whole, stop=min(size, file.stop))), every)
+    empty = Lines(0, file.info.path, 0, b"", _NO_STARTS)
+    return next((lines for lines in every if not lines.too_large), empty)
 
 
 def limit_lines(file: InputFile, most: int) -> tuple[InputFile, int]:
@@ -306,11 +311,10 @@ def limit_lines(file: InputFile, most: int) -> tuple[InputFile, int]:
     unfinished = False
     with open_listed(file.info) as raw:
         while count < most and (data := raw.read(1 << 20)):
-            ends = data.count(b"\n")
-            if count + ends >= most:
-                taken, _ = Lines(0, "", 0, data).cut(most - count)
-                return replace(file, stop=stop + len(taken.data)), most
-            count += ends
+            ends = line_ends(data)
+            if count + len(ends) >= most:
+                return replace(file, stop=stop + int(ends[most - count - 1])), most
+            count += len(ends)
             stop += len(data)
             unfinished = not data.endswith(b"\n")
     return replace(file, stop=stop), count + unfinished
@@ -328,11 +332,7 @@ def line_texts(lines: Lines) -> tuple[list[str | bytes], np.ndarray]:
     the start of the file. A line that is not UTF-8 stays bytes.
     """
     data = lines.text
-    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
-    starts = np.concatenate([np.zeros(1, np.int64), ends + 1])[: lines.count]
-    offsets = starts + (lines.offset + len(lines.data) - len(data))
-    if len(offsets):
-        offsets[0] = lines.offset  # the mark belongs to the first line
+    offsets = lines.starts + lines.offset
     try:
         texts: list[str | bytes] = [*data.decode("utf-8").split("\n")]
     except UnicodeDecodeError:
@@ -374,7 +374,8 @@ def parse_text(lines: Lines, columns: Columns) -> Documents:
     """Parses lines; those that are blank or not UTF-8 are rejected."""
     texts, offsets = line_texts(lines)
     places = positions(lines.path, offsets)
-    bad = [row for row in _suspects(lines, offsets, texts) if _is_bad(texts[row])]
+    suspects = ((row, texts[row]) for row in _suspects(lines, offsets, texts))
+    bad = [row for row, text in suspects if isinstance(text, bytes) or not text.strip()]
     if not bad:
         return Documents(places, cast("list[str]", texts), places, [])
     rejected = [_rejected(places[row].as_py(), texts[row]) for row in bad]
@@ -390,10 +391,6 @@ def _suspects(lines: Lines, offsets: np.ndarray, texts: Sequence[str | bytes]) -
         return range(len(texts))
     first = np.frombuffer(lines.data, np.uint8)[offsets - lines.offset]
     return np.flatnonzero((first <= ord(" ")) | (first >= 0x80)).tolist()
-
-
-def _is_bad(text: str | bytes) -> bool:
-    return not text or isinstance(text, bytes) or text.isspace()
 
 
 def _rejected(place: str, line: str | bytes) -> Rejected:
@@ -436,7 +433,9 @@ def _records(
         try:
             yield parse_record(line, columns, extra)
         except BadRecordError as error:
-            document = _id_if_any(line, columns) if columns.id else None
+            document = None
+            with suppress(BadRecordError):
+                document = id_of(_object(line) or {}, columns.id) if columns.id else None
             yield BadRecord(str(error), line, document, error.detail)
 
 
@@ -451,27 +450,17 @@ def parse_record(line: str | bytes, columns: Columns, extra: ExtraValues | None)
     try:
         record = _loads(line)
     except ValueError as error:
-        raise BadRecordError(_several_or_malformed(line), error) from error
+        reason = "malformed JSON"
+        with suppress(ValueError, RecursionError):  # files were joined without a line end
+            first, end = _DECODER.raw_decode(line.lstrip())
+            if isinstance(first, dict) and line.lstrip()[end:].lstrip().startswith("{"):
+                reason = SEVERAL
+        raise BadRecordError(reason, error) from error
     if not isinstance(record, dict):
         raise BadRecordError("not a JSON object")
     for name in columns.nested:
         record[name] = nested_value(record, name)
     return record_of(record, columns, extra(record) if extra else ())
-
-
-def _several_or_malformed(line: str) -> str:
-    """Why a line is no record; several are one where files were joined without a line end."""
-    with suppress(ValueError, RecursionError):
-        first, end = _DECODER.raw_decode(line.lstrip())
-        if isinstance(first, dict) and line.lstrip()[end:].lstrip().startswith("{"):
-            return SEVERAL
-    return "malformed JSON"
-
-
-def _id_if_any(line: str | bytes, columns: Columns) -> str | None:
-    with suppress(BadRecordError):
-        return id_of(_object(line) or {}, columns.id or "")
-    return None
 
 
 def first_records(lines: Lines) -> Iterator[dict[str, Any]]:
@@ -480,23 +469,20 @@ def first_records(lines: Lines) -> Iterator[dict[str, Any]]:
     return (record for record in records if record is not None)
 
 
-def _is_beyond_memory(line: str | bytes) -> bool:
+def _is_beyond_memory(line: str) -> bool:
     """Whether a line, parsed, would have so many values that they take far more than its bytes."""
     if len(line) < _MOST_VALUES or _marks(line) < _MOST_VALUES:
         return False
-    text = line if isinstance(line, str) else line.decode("utf-8", "replace")
-    return _marks(_STRING.sub("", text)) >= _MOST_VALUES
+    return _marks(_STRING.sub("", line)) >= _MOST_VALUES
 
 
-def _marks(line: str | bytes) -> int:
+def _marks(line: str) -> int:
     """How many values there are at most: one behind each of these marks, if not in a string."""
-    if isinstance(line, bytes):
-        return sum(map(line.count, (b",", b"[", b"{", b":")))
     return sum(map(line.count, ",[{:"))
 
 
 def _object(line: str | bytes) -> dict[str, Any] | None:
-    if _is_beyond_memory(line):
+    if isinstance(line, bytes) or _is_beyond_memory(line):
         return None
     with suppress(ValueError):
         record = _loads(line)
@@ -504,7 +490,7 @@ def _object(line: str | bytes) -> dict[str, Any] | None:
     return None
 
 
-def _loads(line: str | bytes) -> Any:
+def _loads(line: str) -> Any:
     """The value of a line; a comma after it, NaN and Infinity are allowed. ValueError: malformed.
 
     NaN is null, as pandas writes it for a missing value. Numbers beyond 1.8e308 are infinite, as in
@@ -513,8 +499,7 @@ def _loads(line: str | bytes) -> Any:
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError:
-        text = line if isinstance(line, str) else line.decode("utf-8")
-        text = text.rstrip().removesuffix(",").removeprefix("\ufeff")  # where files were joined
+        text = line.rstrip().removesuffix(",").removeprefix("\ufeff")  # where files were joined
         if not any(word in text for word in _CONSTANTS) and not _LARGE.search(text):
             return orjson.loads(text)
     try:

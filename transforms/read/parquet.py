@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, pairwise
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import orjson
@@ -24,6 +24,7 @@ from bert_embed.storage.local import REPLACED
 from bert_embed.transforms.parts import (
     BadRecordError,
     BlockSpec,
+    Content,
     Footer,
     InputFile,
     ReadPart,
@@ -32,7 +33,6 @@ from bert_embed.transforms.parts import (
 )
 from bert_embed.transforms.read.columns import Columns, no_column, partitions, text_fields
 from bert_embed.transforms.read.lines import INVALID_UTF8, parts_in_order, positions
-from bert_embed.transforms.read.loaded import loaded_type
 from bert_embed.transforms.read.records import (
     CAN_BE,
     UNFIT,
@@ -41,6 +41,7 @@ from bert_embed.transforms.read.records import (
     Record,
     documents_of,
     fitting,
+    loaded_type,
     record_of,
     type_name,
 )
@@ -205,15 +206,13 @@ def type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
     if name in schema.names:
         number = schema.get_field_index(name)
         return None if number < 0 else schema.field(number).type
-    first, *rest = name.split(".")
-    number = schema.get_field_index(first) if rest else -1
-    kind = None if number < 0 else schema.field(number).type
-    for field in rest:
-        is_there = (
-            kind is not None and pa.types.is_struct(kind) and kind.get_field_index(field) >= 0
-        )
-        kind = kind.field(field).type if kind is not None and is_there else None
-    return kind
+    within: Any = schema
+    for field in name.split("."):
+        is_there = isinstance(within, pa.Schema) or pa.types.is_struct(within)
+        if not is_there or within.get_field_index(field) < 0:
+            return None
+        within = within.field(within.get_field_index(field)).type
+    return within
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.ChunkedArray:
@@ -261,11 +260,9 @@ _BUFFER = 1 << 20  # of a column; without one all of it is read at once
 
 
 @dataclass(frozen=True)
-class ParquetRows:
+class ParquetRows(Content):
     """Some neighbouring rows of one file, the requested columns from row `first` on."""
 
-    file: int
-    path: str
     first: int
     table: pa.Table
 
@@ -273,11 +270,9 @@ class ParquetRows:
     def count(self) -> int:
         return self.table.num_rows
 
-    @property
-    def size(self) -> int:
-        return self.table.num_rows
+    size = count
 
-    def cut(self, most: int) -> tuple["ParquetRows", "ParquetRows | None"]:
+    def cut(self, most: int) -> tuple[Self, Self | None]:
         if self.count <= most:
             return self, None
         rest = replace(self, first=self.first + most, table=self.table.slice(most))
@@ -288,15 +283,13 @@ def with_footers(files: Sequence[InputFile], text_column: str) -> Generator[Inpu
     """The files; those of Parquet with their footers, and the number of rows as `stop`."""
 
     def described(file: InputFile) -> InputFile:
-        return _with_footer(file, text_column) if file.format == "parquet" else file
+        if file.format != "parquet":
+            return file
+        with _open(file.info) as opened:
+            footer = _footer(opened, text_column)
+        return replace(file, stop=footer.rows, footer=footer)
 
     yield from in_parallel(described, files, _FOOTERS_AT_ONCE)
-
-
-def _with_footer(file: InputFile, text_column: str) -> InputFile:
-    with _open(file.info) as opened:
-        footer = _footer(opened, text_column)
-    return replace(file, stop=footer.rows, footer=footer)
 
 
 def _footer(file: pq.ParquetFile, text_column: str) -> Footer:
@@ -312,19 +305,14 @@ def _footer(file: pq.ParquetFile, text_column: str) -> Footer:
         size = sum(group.column(n).total_uncompressed_size for n in of_text)
         groups.append(RowGroup(group.num_rows, max(size, _LEAST_ROW_BYTES * group.num_rows)))
     columns = map(metadata.schema.column, range(metadata.num_columns))
-    intervals = {column.path for column in columns if column.converted_type == "INTERVAL"}
-    shown = [
-        field.with_type(_NO_VALUE) if field.name in intervals or _is_period(field) else field
-        for field in schema
-    ]
+    no_values = {column.path for column in columns if column.converted_type == "INTERVAL"}
+    for field in schema:
+        named = getattr(field.type, "extension_name", "").encode()
+        if _PERIOD in (named, (field.metadata or {}).get(b"ARROW:extension:name")):
+            no_values.add(field.name)
+    shown = [field.with_type(_NO_VALUE) if field.name in no_values else field for field in schema]
     # What pandas says of its index differs from file to file, and pyarrow 21 cannot hash it.
     return Footer(pa.schema(shown), tuple(groups))
-
-
-def _is_period(field: pa.Field) -> bool:
-    """Whether pandas counts months, or the like, in a column, which its metadata say."""
-    named = getattr(field.type, "extension_name", "").encode()
-    return _PERIOD in (named, (field.metadata or {}).get(b"ARROW:extension:name"))
 
 
 @contextmanager
@@ -450,27 +438,23 @@ def _leaves(metadata: pq.FileMetaData, group: int, columns: Columns) -> list[_Le
         chunk, declared = of_group.column(number), metadata.schema.column(number)
         path = chunk.path_in_schema
         if any(f"{path}.".startswith(f"{wanted}.") for wanted in columns.names):
-            is_listed = declared.max_repetition_level > 0
+            kind, is_listed = chunk.physical_type, declared.max_repetition_level > 0
             width = _LISTED_BYTES if is_listed else 0
-            if chunk.physical_type == "FIXED_LEN_BYTE_ARRAY":
-                width = declared.length
-            of_bytes = (
-                chunk.physical_type == "BYTE_ARRAY" and declared.logical_type.type != "DECIMAL"
-            )
+            width = declared.length if kind == "FIXED_LEN_BYTE_ARRAY" else width
+            of_bytes = kind == "BYTE_ARRAY" and declared.logical_type.type != "DECIMAL"
             repeats = of_bytes and any("DICTIONARY" in encoding for encoding in chunk.encodings)
             values, stored = chunk.num_values, chunk.total_uncompressed_size
-            least = max(stored, width * values)
-            leaf = _Leaf(path, of_group.num_rows, values, stored, least, is_listed, repeats)
-            leaves.append(leaf)
+            facts = of_group.num_rows, values, stored, max(stored, width * values)
+            leaves.append(_Leaf(path, *facts, is_listed, repeats))
     return leaves
 
 
 def _mean_rows(leaves: Sequence[_Leaf]) -> int:
     """How many rows of a row group fill a batch by the mean, at least 1."""
+    if not leaves:
+        return _MOST_BATCH_ROWS
     size = sum(leaf.least for leaf in leaves)
-    return (
-        max(1, leaves[0].rows * _MOST_BATCH_BYTES // max(1, size)) if leaves else _MOST_BATCH_ROWS
-    )
+    return max(1, leaves[0].rows * _MOST_BATCH_BYTES // max(1, size))
 
 
 def _check_values(path: str, leaves: Sequence[_Leaf]) -> None:
@@ -510,11 +494,8 @@ def _repeated_bytes(
                 f"{info.path} has a dictionary of {whole >> 20:,} MiB in {leaf.path}, at most "
                 f"{_MOST_CHUNK_BYTES >> 20} MiB are read: write it without dictionaries"
             )
-        if (
-            leaf.is_listed
-            and largest >= _MOST_MEAN_BYTES
-            and largest * in_a_row > _MOST_CHUNK_BYTES
-        ):
+        is_endless = largest >= _MOST_MEAN_BYTES and largest * in_a_row > _MOST_CHUNK_BYTES
+        if leaf.is_listed and is_endless:
             raise InputError(
                 f"{info.path} has a value of {largest >> 10:,} KiB in {leaf.path}, which its "
                 "dictionary can repeat in a list without end: write it without dictionaries"
@@ -551,13 +532,13 @@ def parse_rows(rows: ParquetRows, columns: Columns) -> Documents:
         return documents
     unfit: Counter[str] = Counter()
     extra = []
-    for described in columns.extra:
-        name, kind = described.name, described.type
+    for name, kind in zip(columns.extra.names, columns.extra.types, strict=True):
         if name in rows.table.column_names:
-            values, lost = _extra_values(rows.table[name].take(pa.array(numbers)), kind)
+            column = rows.table[name].take(pa.array(numbers))
         else:
             texts = [partitions(rows.path).get(name)] * len(numbers)
-            values, lost = _extra_values(pa.chunked_array([pa.array(texts, pa.string())]), kind)
+            column = pa.chunked_array([pa.array(texts, pa.string())])
+        values, lost = _extra_values(column, kind)
         extra.append(values)
         unfit += Counter({name: lost})
     return replace(documents, extra=pa.Table.from_arrays(extra, schema=columns.extra), unfit=unfit)
@@ -575,16 +556,12 @@ def _extra_values(column: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.Chunke
     if name is not None and not is_rounded:
         values = fitting((UNFIT if _is_invalid(value) else value for value in values), name)
     else:
-        values = [_cast(value, column.type, kind) for value in values]
+        for row, value in enumerate(values):
+            values[row] = UNFIT
+            with suppress(pa.ArrowException):
+                values[row] = pa.scalar(value, column.type).cast(kind).as_py()
     fit = [None if value is UNFIT else value for value in values]
     return pa.chunked_array([pa.array(fit, kind)]), sum(value is UNFIT for value in values)
-
-
-def _cast(value: Any, stored: pa.DataType, kind: pa.DataType) -> Any:
-    try:
-        return pa.scalar(value, stored).cast(kind).as_py()
-    except pa.ArrowException:
-        return UNFIT
 
 
 def _documents(rows: ParquetRows, columns: Columns) -> Iterator[Record | BadRecord]:

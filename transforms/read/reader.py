@@ -7,7 +7,7 @@ one go to the run's own folder, those of another are read from where they are; m
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bert_embed.base.errors import StorageError
-from bert_embed.base.threads import in_parallel
 from bert_embed.storage.file_info import crc32c_of_bytes
-from bert_embed.storage.files import is_remote, open_listed, read_bytes
+from bert_embed.storage.files import for_each, open_listed, read_bytes
 from bert_embed.transforms.blocks import (
     DocumentBlock,
     TokenBlock,
@@ -37,30 +36,11 @@ from bert_embed.transforms.parts import (
     Rejected,
     Slice,
 )
-from bert_embed.transforms.read import lines
+from bert_embed.transforms.read import examples, lines
 from bert_embed.transforms.read.columns import PLAIN, Columns
-from bert_embed.transforms.read.csv import CsvRecords, Dialect, block_records, parse_csv
-from bert_embed.transforms.read.examples import (
-    NO_RECORDS,
-    ExampleReading,
-    document_runs,
-    example_block,
-)
-from bert_embed.transforms.read.lines import (
-    INVALID_UTF8,
-    TOO_LARGE,
-    Lines,
-    block_lines,
-    parse_jsonl,
-    parse_text,
-    parts_in_order,
-    parts_read_through,
-    reject_large,
-    utf8_detail,
-)
-from bert_embed.transforms.read.loaded import loaded
+from bert_embed.transforms.read.csv import Dialect, block_records, parse_csv
 from bert_embed.transforms.read.parquet import parse_rows, read_row_parts
-from bert_embed.transforms.read.records import Documents, join_documents
+from bert_embed.transforms.read.records import Documents, join_documents, loaded
 from bert_embed.transforms.read.streams import check_encoding
 
 _CODEC = "lz4"  # half of the text's size in half of the time that zstd takes
@@ -93,8 +73,7 @@ def cut_file(
         folder.write_text(spec.number, cut.part.number, small)
         return replace(cut, folder=folder.path, crc32c=crc32c_of_bytes(small))
 
-    several = stored and is_remote(folder.path)
-    for cut in in_parallel(store, cuts()) if several else map(store, cuts()):
+    for cut in for_each(folder.path if stored else "", store, cuts()):
         yield replace(spec, spread=False, done=(), cut=cut)
 
 
@@ -103,101 +82,67 @@ def cut_part(spec: BlockSpec, cut: CutPart) -> ReadPart[Any]:
     if not cut.size:
         return cut.part
     (records,) = cut.part.contents
-    return replace(cut.part, contents=(records.with_data(_data(spec, cut, records.offset)),))
-
-
-def _data(spec: BlockSpec, cut: CutPart, offset: int) -> bytes:
     if cut.folder is None:
         with open_listed(spec.slices[0].info) as file:
-            file.seek(offset)
-            return file.read(cut.size)
-    path = OutputFolder(cut.folder).text(spec.number, cut.part.number)
-    stored = read_bytes(path)
-    if stored is None:
-        raise FileNotFoundError(f"{path} is gone; the same command writes it again")
-    if crc32c_of_bytes(stored) != cut.crc32c:
-        raise StorageError(f"{path} is not as it was written; the same command writes it again")
-    return pa.decompress(stored, cut.size, codec=_CODEC, asbytes=True)
+            file.seek(records.offset)
+            data = file.read(cut.size)
+    else:
+        path = OutputFolder(cut.folder).text(spec.number, cut.part.number)
+        if (stored := read_bytes(path)) is None:
+            raise FileNotFoundError(f"{path} is gone; the same command writes it again")
+        if crc32c_of_bytes(stored) != cut.crc32c:
+            raise StorageError(f"{path} is not as it was written; the same command writes it again")
+        data = pa.decompress(stored, cut.size, codec=_CODEC, asbytes=True)
+    return replace(cut.part, contents=(records.with_data(data),))
 
 
 _PIECE = 1 << 20  # bytes read at a time
 
 
-@dataclass(frozen=True)
-class WholeFile:
-    """All of a file, decompressed, or the size of one over `MOST_RECORD_BYTES` without its data."""
-
-    file: int
-    path: str
-    data: bytes
-    too_large: int = 0
-
-    @property
-    def count(self) -> int:
-        """One document, also if the file is empty."""
-        return 1
-
-    @property
-    def size(self) -> int:
-        """How many bytes."""
-        return self.too_large or len(self.data)
-
-    def cut(self, most: int) -> tuple["WholeFile", None]:
-        """The file: there is nothing to cut."""
-        return self, None
-
-
-def whole_files(spec: BlockSpec) -> Iterator[WholeFile]:
-    """The files of a block, each one document."""
+def whole_files(spec: BlockSpec) -> Iterator[lines.Lines]:
+    """The files of a block, decompressed, each one document, also if it is empty."""
     read = partial(_read, compression=spec.compression)
-    if len(spec.slices) > 1 and is_remote(spec.slices[0].info.path):
-        return in_parallel(read, spec.slices)
-    return map(read, spec.slices)
+    return for_each(spec.slices[0].info.path, read, spec.slices)
 
 
-def _read(piece: Slice, compression: str | None) -> WholeFile:
+def _read(piece: Slice, compression: str | None) -> lines.Lines:
     path, size = piece.info.path, 0
     held: list[bytes] = []
     for data in lines.stored_pieces(piece, compression, _PIECE):
         if size == 0:
             check_encoding(path, data)
         size += len(data)
+        held.append(data)
         if size > lines.MOST_RECORD_BYTES:
             held.clear()
-        else:
-            held.append(data)
-    return WholeFile(piece.file, path, b"".join(held), 0 if held else size)
+    too_large = size if size > lines.MOST_RECORD_BYTES else 0
+    return lines.Lines(piece.file, path, 0, b"".join(held), np.zeros(1, np.int64), too_large)
 
 
-def parse_file(content: WholeFile, columns: Columns) -> Documents:
+def parse_file(content: lines.Lines, columns: Columns) -> Documents:
     """Parses a file; one that is blank, too large or not UTF-8 is rejected."""
     path, data = content.path, content.data.removeprefix(lines.BOM)
-    text, reason = "", TOO_LARGE if content.too_large else ""
+    text, reason = "", lines.TOO_LARGE if content.too_large else ""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
-        reason = INVALID_UTF8
+        reason = lines.INVALID_UTF8
     if not reason and (not text or text.isspace()):
         reason = BLANK_LINE
-    rejected: list[Rejected] = []
-    if reason:
-        blank = reason == BLANK_LINE
-        record = None if blank else data
-        detail = utf8_detail(content.data) if reason == INVALID_UTF8 else None
-        rejected = [Rejected(path, f"{path}:0", "read", reason, record, blank, detail)]
-    good = not reason
-    return Documents(
-        ids=pa.array([path] * good, pa.string()),
-        texts=[text] * good,
-        sources=pa.array([f"{path}:0"] * good, pa.string()),
-        rejected=rejected,
-    )
+    place, strings = f"{path}:0", pa.string()
+    if not reason:
+        return Documents(pa.array([path], strings), [text], pa.array([place], strings), [])
+    blank, none = reason == BLANK_LINE, pa.array([], strings)
+    detail = lines.utf8_detail(content.data) if reason == lines.INVALID_UTF8 else None
+    record = None if blank else data
+    rejected = Rejected(path, place, "read", reason, record, blank, detail)
+    return Documents(none, [], none, [rejected])
 
 
 _PARSERS: dict[str, Callable[[Any, Columns], Documents]] = {
-    "text": parse_text,
+    "text": lines.parse_text,
     WHOLE_FILES: parse_file,
-    "jsonl": parse_jsonl,
+    "jsonl": lines.parse_jsonl,
     "csv": parse_csv,
     "parquet": parse_rows,
 }
@@ -213,7 +158,7 @@ def document_blocks(
 
 def example_blocks(
     spec: BlockSpec,
-    reading: ExampleReading,
+    reading: examples.ExampleReading,
     part_docs: int,
     block_bytes: int,
     done: Container[int],
@@ -225,9 +170,9 @@ def example_blocks(
     for content, started in _timed(parts, done):
         part = Part(spec.number, content.number, content.last, end_of_file=content.end_of_file)
         existing = rows_of_part(np.frombuffer(spec.skipped, np.int64), content.number)
-        [run] = content.contents or [NO_RECORDS]
+        [run] = content.contents or [examples.NO_RECORDS]
         settings = run.first, reading, existing, spec.number in skip_blocks
-        block = example_block(part, path, run.records, run.begins, *settings)
+        block = examples.example_block(part, path, run.records, run.begins, *settings)
         seconds = content.seconds + time.perf_counter() - started
         yield replace(block, part=block.part.then("read", seconds))
 
@@ -261,14 +206,16 @@ def parts_of(
         return read_row_parts(spec, columns, part_docs, block_bytes)
     contents: Iterator[Any]
     if spec.format == TFRECORD:
-        contents = document_runs(spec, part_docs, block_bytes, windows)
+        contents = examples.document_runs(spec, part_docs, block_bytes, windows)
     elif spec.format == WHOLE_FILES:
         contents = whole_files(spec)
     elif spec.format == "csv":
         contents = block_records(spec, block_bytes, dialect_by(columns))
     else:
-        contents = block_lines(spec, block_bytes)
-    return (parts_read_through if spec.read_through else parts_in_order)(contents, part_docs)
+        contents = lines.block_lines(spec, block_bytes)
+    return (lines.parts_read_through if spec.read_through else lines.parts_in_order)(
+        contents, part_docs
+    )
 
 
 def dialect_by(columns: Columns) -> Dialect:
@@ -285,7 +232,14 @@ def parse_part(
     spec: BlockSpec, content: ReadPart[Any], columns: Columns, started: float
 ) -> DocumentBlock:
     """Parses the records of a part, whose reading began at `started`; bad ones are rejected."""
-    parsed = [_parse(spec.format, piece, columns) for piece in content.contents]
+    parse, place_is_id = _PARSERS[spec.format], spec.format == "text" or columns.id is None
+    is_cut = spec.format not in (WHOLE_FILES, "parquet")
+    parsed = [
+        lines.reject_large(piece.path, piece.offset, place_is_id)
+        if is_cut and piece.too_large
+        else parse(piece, columns)
+        for piece in content.contents
+    ]
     documents = join_documents(parsed, columns)
     if columns.base:
         documents = _with_relative_ids(documents, columns.base)
@@ -320,10 +274,3 @@ def document_block(part: Part, documents: Documents) -> DocumentBlock:
     counted = ("rejected", "unfit")
     columns = {name: column for name, column in vars(documents).items() if name not in counted}
     return DocumentBlock(part, **columns)
-
-
-def _parse(kind: str, content: Any, columns: Columns) -> Documents:
-    if isinstance(content, (Lines, CsvRecords)) and content.too_large:
-        place_is_id = kind == "text" or columns.id is None
-        return reject_large(content.path, content.offset, place_is_id)
-    return _PARSERS[kind](content, columns)

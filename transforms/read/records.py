@@ -6,7 +6,7 @@ import math
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from bert_embed.base.arrays import splits_of, sums_of
 from bert_embed.base.errors import SettingError
 from bert_embed.transforms.blocks import join
 from bert_embed.transforms.parts import BLANK_LINE, BadRecordError, Rejected
@@ -95,11 +97,10 @@ class ExtraValues:
 
     def __call__(self, record: Mapping[str, Any]) -> tuple[Any, ...]:
         """The values of a record, None for what is missing, `UNFIT` for what does not fit."""
-        return tuple(self._values(record))
-
-    def _values(self, record: Mapping[str, Any]) -> Iterator[Any]:
-        for name, convert, default in self._columns:
-            yield _fitting(convert, _of_mongodb(record.get(name, default)))
+        return tuple(
+            _fitting(convert, _of_mongodb(record.get(name, default)))
+            for name, convert, default in self._columns
+        )
 
 
 def _fitting(convert: Callable[[Any], Any], value: Any) -> Any:
@@ -266,34 +267,41 @@ def join_documents(several: Sequence[Documents], columns: Columns) -> Documents:
 def _completed(documents: Documents, columns: Columns, listed: bool) -> Documents:
     """The documents with every column that the run, or the part, has."""
     count = len(documents.texts)
-    missing: dict[str, Any] = {}
-    if columns.text_b is not None and documents.texts_b is None:
-        missing["texts_b"] = [""] * count
-    if columns.context and documents.contexts is None:
-        missing["contexts"] = [""] * count
-    if listed and documents.words is None:
-        missing["words"] = [None] * count
-    if columns.extra and documents.extra is None:
+    empty: dict[str, Any] = {"texts_b": [""] * count} if columns.text_b is not None else {}
+    empty |= {"contexts": [""] * count} if columns.context else {}
+    empty |= {"words": [None] * count} if listed else {}
+    if columns.extra:
         nulls = [pa.nulls(count, field.type) for field in columns.extra]
-        missing["extra"] = pa.Table.from_arrays(nulls, schema=columns.extra)
-    return replace(documents, **missing) if missing else documents
+        empty["extra"] = pa.Table.from_arrays(nulls, schema=columns.extra)
+    missing = {name: none for name, none in empty.items() if getattr(documents, name) is None}
+    return replace(documents, **missing)
 
 
 def record_of(fields: Mapping[str, Any], columns: Columns, extra: tuple[Any, ...] = ()) -> Record:
     """The document of a record with its extra columns' values; BadRecordError if there is none."""
     document = id_of(fields, columns.id) if columns.id else None
-    several = len(columns.texts) > 1
-    text = _joined(fields, columns.texts) if several else fields.get(columns.texts[0])
     words = None
+    if len(columns.texts) > 1:
+        values = _strings(fields, columns.texts, "text")
+        text = " ".join(value for value in values if value.strip()) if values else None
+    else:
+        text = fields.get(columns.texts[0])
     if text is None:
         raise BadRecordError("missing text")
     if not isinstance(text, str):
-        words = _words(text)
-        text = " ".join(words)
+        if not isinstance(text, list) or not all(isinstance(word, str) for word in text):
+            raise BadRecordError("text is not a string or a list of strings")
+        words, text = text, " ".join(text)
     if not text or text.isspace():
         raise BadRecordError(BLANK_LINE)
-    text_b = _text_b_of(fields, columns.text_b) if columns.text_b else ""
-    context = _context_of(fields, columns.context) if columns.context else ""
+    text_b = fields.get(columns.text_b) if columns.text_b else None
+    if text_b is not None and not isinstance(text_b, str):
+        raise BadRecordError("second text is not a string")
+    text_b = "" if text_b is None or text_b.isspace() else text_b
+    context = ""
+    if columns.context:
+        stripped = map(str.strip, _strings(fields, columns.context, "context"))
+        context = " ".join(filter(None, stripped))
     return document, text, text_b, context, words, extra
 
 
@@ -309,16 +317,10 @@ def documents_of(
             records.append(outcome)
             good.append(row)
             continue
-        place = places[row].as_py()
-        blank = not outcome.record.strip() or outcome.record == END_OF_COPY
-        document = outcome.id if columns.id else place
-        if outcome.reason == ID_TOO_LONG:
-            document = None
-        rejected.append(
-            Rejected(
-                *(document, place, "read", outcome.reason, outcome.record, blank), outcome.detail
-            )
-        )
+        place, reason, record = places[row].as_py(), outcome.reason, outcome.record
+        blank = not record.strip() or record == END_OF_COPY
+        document = None if reason == ID_TOO_LONG else outcome.id if columns.id else place
+        rejected.append(Rejected(document, place, "read", reason, record, blank, outcome.detail))
     rows = np.array(good, np.int64)
     sources = places if len(rows) == len(places) else places.take(pa.array(rows))
     ids, texts, texts_b, contexts, words, extra = (
@@ -344,39 +346,19 @@ def _extra_table(values: list[tuple[Any, ...]], schema: pa.Schema, unfit: Counte
     arrays = []
     by_column = zip(*values, strict=True) if values else [()] * len(schema)
     for column, described in zip(by_column, schema, strict=True):
-        fitting = [None if value is UNFIT else value for value in column]
         if lost := sum(value is UNFIT for value in column):
             unfit[described.name] += lost
-        arrays.append(pa.array(fitting, described.type))
+        fits = [None if value is UNFIT else value for value in column]
+        arrays.append(pa.array(fits, described.type))
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _joined(fields: Mapping[str, Any], names: Sequence[str]) -> str | None:
-    """The strings of some fields, joined by a space; None where all are missing."""
+def _strings(fields: Mapping[str, Any], names: Sequence[str], what: str) -> list[str]:
+    """The strings of some fields, without those that are missing."""
     values = [value for name in names if (value := fields.get(name)) is not None]
     if not all(isinstance(value, str) for value in values):
-        raise BadRecordError("text is not a string")
-    return " ".join(value for value in values if value.strip()) if values else None
-
-
-def _words(value: object) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
-        raise BadRecordError("text is not a string or a list of strings")
-    return value
-
-
-def _text_b_of(record: Mapping[str, Any], column: str) -> str:
-    text = record.get(column)
-    if text is not None and not isinstance(text, str):
-        raise BadRecordError("second text is not a string")
-    return "" if text is None or text.isspace() else text
-
-
-def _context_of(record: Mapping[str, Any], names: Sequence[str]) -> str:
-    values = [value for name in names if (value := record.get(name)) is not None]
-    if not all(isinstance(value, str) for value in values):
-        raise BadRecordError("context is not a string")
-    return " ".join(stripped for value in values if (stripped := value.strip()))
+        raise BadRecordError(f"{what} is not a string")
+    return values
 
 
 _UUID = "04"  # MongoDB's subtype; of the older 03 nobody knows the order of its bytes
@@ -387,17 +369,12 @@ def _of_mongodb(value: Any) -> Any:
     while isinstance(value, dict) and len(value) == 1 and next(iter(value)).startswith("$"):
         [[kind, value]] = value.items()
         if kind == "$binary" and isinstance(value, dict) and "base64" in value:
-            return _binary(value)
+            encoded = value["base64"]  # as mongoexport writes bytes; a UUID becomes one
+            with suppress(ValueError, TypeError):
+                if str(value.get("subType")).zfill(2) == _UUID:
+                    return str(uuid.UUID(bytes=base64.b64decode(encoded, validate=True)))
+            return encoded
     return value
-
-
-def _binary(value: dict[str, Any]) -> Any:
-    """Bytes as mongoexport writes them: a UUID as such, others in base64."""
-    encoded = value["base64"]
-    with suppress(ValueError, TypeError):
-        if str(value.get("subType")).zfill(2) == _UUID:
-            return str(uuid.UUID(bytes=base64.b64decode(encoded, validate=True)))
-    return encoded
 
 
 def id_of(record: Mapping[str, Any], column: str) -> str:
@@ -410,3 +387,69 @@ def id_of(record: Mapping[str, Any], column: str) -> str:
     if isinstance(value, str) and len(value) > _MOST_ID_CHARS:
         raise BadRecordError(ID_TOO_LONG)
     return str(value)
+
+
+# What BigQuery loads from Parquet files, by its table of conversions:
+# https://cloud.google.com/bigquery/docs/loading-data-cloud-storage-parquet#parquet_conversions
+_DAYS = -719_162, 2_932_896  # of the years 1 to 9999, since 1970
+_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000}
+_STORED = {pa.float16(): pa.float32(), pa.uint64(): pa.int64()}
+
+
+def loaded_type(kind: pa.DataType) -> pa.DataType:
+    """The type in files for BigQuery of an extra column, of a type that `plain_type` gives.
+
+    >>> loaded_type(pa.timestamp("ns", "UTC")), loaded_type(pa.list_(pa.float16()))
+    (TimestampType(timestamp[us, tz=UTC]), ListType(list<item: float>))
+    """
+    if pa.types.is_list(kind):
+        return pa.list_(loaded_type(kind.value_type))
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return pa.timestamp("us", kind.tz)
+    return pa.time64("us") if pa.types.is_time(kind) else _STORED.get(kind, kind)
+
+
+def loaded(documents: Documents) -> Documents:
+    """Documents with extra columns of `loaded_type` whose values BigQuery loads; others count.
+
+    A date or time outside the years 1 to 9999 becomes null, null elements of lists are left out.
+    """
+    if documents.extra is None:
+        return documents
+    columns, unfit = [], Counter(documents.unfit)
+    for name, column in zip(documents.extra.column_names, documents.extra.columns, strict=True):
+        values = column.combine_chunks()
+        values, lost = (_filled if pa.types.is_list(values.type) else _in_range)(values)
+        columns.append(values)
+        unfit += Counter({name: lost})
+    extra = pa.Table.from_arrays(columns, schema=documents.extra.schema)
+    return replace(documents, extra=extra, unfit=unfit)
+
+
+def _filled(lists: pa.ListArray) -> tuple[pa.ListArray, int]:
+    """Lists without their null elements, and how many those are."""
+    values = lists.flatten()
+    if not values.null_count:
+        return lists, 0
+    kept = values.is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
+    lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    splits = pa.array(splits_of(sums_of(kept, lengths)), pa.int32())
+    filled = pa.ListArray.from_arrays(splits, values.drop_null(), lists.type, mask=lists.is_null())
+    return filled, values.null_count
+
+
+def _in_range(values: pa.Array) -> tuple[pa.Array, int]:
+    """Dates and times in the years that BigQuery has, and how many are not; others as they are."""
+    kind = values.type
+    if pa.types.is_timestamp(kind):
+        numbers, ticks = values.view(pa.int64()), _DAY[kind.unit]
+    elif pa.types.is_date(kind):
+        numbers, ticks = values.cast(pa.date32()).view(pa.int32()), 1
+    else:
+        return values, 0
+    first, last = _DAYS
+    fits = pc.and_(
+        pc.greater_equal(numbers, first * ticks), pc.less(numbers, (last + 1) * ticks)
+    ).fill_null(True)
+    lost = len(values) - fits.true_count
+    return (pc.if_else(fits, values, pa.scalar(None, kind)) if lost else values), lost

@@ -7,7 +7,6 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 import numpy as np
@@ -53,12 +52,10 @@ def decompressed(raw: BinaryIO, compression: str, path: str, size: int) -> Itera
     A file may hold several streams, as `pbzip2`, `pigz` or `cat` make them; after a stream must
     come another one. gzip's padding with zeros is ignored.
     """
-    codec, _, layout = compression.rpartition("+")
-    if layout in _PIECES:
-        codec, layout = layout, ""
+    codec = packing(compression)
     pieces = _PIECES[codec](raw, size) if codec else iter(lambda: raw.read(size), b"")
-    if layout:
-        pieces = _LAYOUTS[layout](pieces)
+    if layout := _LAYOUTS.get(compression.rpartition("+")[2]):
+        pieces = layout(pieces)
     held: list[bytes] = []
     length = 0
     try:
@@ -70,13 +67,7 @@ def decompressed(raw: BinaryIO, compression: str, path: str, size: int) -> Itera
                 held, length = [], 0
     except _LayoutError as error:
         raise InputError(f"{path} {error}") from error
-    except (
-        igzip.BadGzipFile,
-        _IsalError,
-        zstandard.ZstdError,
-        EOFError,
-        _DamagedError,
-    ) as error:
+    except (igzip.BadGzipFile, _IsalError, zstandard.ZstdError, EOFError, _DamagedError) as error:
         if "too much memory" in str(error):
             raise InputError(
                 f"{path} needs a zstd window of over {_ZSTD_WINDOW >> 20} MiB; repack it: "
@@ -109,6 +100,11 @@ class ObjectLines:
         self._arrays = self._opened = 0  # that are open around values; of the file
         self._values = self.objects = 0
         self._several = False  # values began in one line
+
+    def lines(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """Lays out all of a file."""
+        yield from map(self.feed, pieces)
+        yield self.rest()
 
     def feed(self, data: bytes, last: bool = False) -> bytes:
         """Lays out a piece; what may be changed by the next one comes later."""
@@ -192,20 +188,9 @@ def unescaped(array: np.ndarray, marks: np.ndarray, escape: str) -> np.ndarray:
     return marks[runs % 2 == 0]
 
 
-def _object_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    objects = ObjectLines()
-    yield from map(objects.feed, pieces)
-    yield objects.rest()
-
-
-def _feed_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    for piece in pieces:
-        yield piece.replace(b"\r", b"\n")
-
-
 _LAYOUTS: dict[str, Callable[[Iterator[bytes]], Iterator[bytes]]] = {
-    CARRIAGE_RETURNS: _feed_lines,
-    JSON_VALUES: _object_lines,
+    CARRIAGE_RETURNS: lambda pieces: (piece.replace(b"\r", b"\n") for piece in pieces),
+    JSON_VALUES: lambda pieces: ObjectLines().lines(pieces),
 }
 
 
@@ -298,14 +283,6 @@ LOOKED_INTO = (".json", "")  # suffixes in a store
 _START, _LONG_START = 1 << 12, 1 << 20  # bytes looked at; of a file without a line feed in them
 
 
-@dataclass(frozen=True)
-class Inside:
-    """What a file is, by its suffix, and then by its first bytes."""
-
-    format: str
-    compression: str | None
-
-
 def check_encoding(path: str, start: bytes) -> None:
     """Raises InputError if a file's first bytes are no UTF-8 text, as far as these can say it."""
     refuse_pointer(path, start)
@@ -314,14 +291,12 @@ def check_encoding(path: str, start: bytes) -> None:
             raise InputError(f"{path} is {name}, convert it to UTF-8: iconv -f {name} -t UTF-8")
     start = start[:_START]
     start = start.rstrip(b"\0") or start  # a file may have been allocated beyond its text
-    for mark, name in _PACKED.items():
+    for mark, name in (_PACKED | _OTHERS).items():
         if start.startswith(mark) and not _is_text(start):
-            raise InputError(
-                f"{path} is {name} data, perhaps twice: unpack it, or name it *{_SUFFIXES[name]}"
-            )
-    for mark, name in _OTHERS.items():
-        if start.startswith(mark) and not _is_text(start):
-            raise InputError(f"{path} is {name}, not text; unpack or convert it")
+            what = f"{name}, not text; unpack or convert it"
+            if name in _SUFFIXES:
+                what = f"{name} data, perhaps twice: unpack it, or name it *{_SUFFIXES[name]}"
+            raise InputError(f"{path} is {what}")
     if len(start) < _SEVERAL or b"\0" not in start:
         return
     controls = len(start) - len(start.translate(None, _CONTROLS))
@@ -377,23 +352,27 @@ def _reads_as(name: str, start: bytes) -> bool:
     return bool(text) and strange <= _MOST_STRANGE * len(text)
 
 
-def look_inside(path: str, named: Inside, suffix: str, forced: bool) -> Inside:
-    """What a file is: as `named`, or as its first bytes show; InputError if it is no text.
+def look_inside(
+    path: str, kind: str, packed: str | None, suffix: str, forced: bool
+) -> tuple[str, str | None]:
+    """Format and compression of a file: as named, or as its first bytes show.
 
     A compressed file is recognized without its suffix, and a plain one with it; so are line ends
     of carriage returns alone, JSON in which an object is not a line, and JSON and Parquet named as
     text. Files of a store are read later, except those without a suffix, and of `.json`, of which
-    no line may be an object. A format that is `forced` stays.
+    no line may be an object. A format that is `forced` stays. InputError: it is no text.
     """
-    if is_remote(path) and (suffix not in LOOKED_INTO or (suffix and named.compression)):
-        return named
+    if is_remote(path) and (suffix not in LOOKED_INTO or (suffix and packed)):
+        return kind, packed
+    is_text = kind == "text" and not forced
     with open_raw(path) as file:
-        start = _first_bytes(file)
-        compression = _packing(start, named.compression)
+        start = file.read(_START)
+        start += b"" if b"\n" in start else file.read(_LONG_START)
+        compression = _packing(start, packed)
         if compression is None:
             if start.startswith(_PARQUET) and not _is_text(start) and not forced:
-                return Inside("parquet", None)
-            if not (named.format == "text" and not forced and _holds_examples(start)):
+                return "parquet", None
+            if not (is_text and _holds_examples(start)):
                 check_encoding(path, start)
         else:
             file.seek(0)
@@ -403,27 +382,16 @@ def look_inside(path: str, named: Inside, suffix: str, forced: bool) -> Inside:
                     start += piece
                     if b"\n" in start or len(start) >= _LONG_START:
                         break
-    if named.format == "text" and not forced:
-        if _holds_examples(start):
-            return Inside(TFRECORD, compression)
-        if _begins_with_record(start):
-            named = replace(named, format="jsonl")
-    inside = replace(named, compression=compression)
-    if named.format == "jsonl" and _has_values(path, start):
-        return _laid_out(inside, JSON_VALUES)
-    if named.format in ("jsonl", "text", "csv") and b"\r" in start and b"\n" not in start:
-        return _laid_out(inside, CARRIAGE_RETURNS)
-    return inside
-
-
-def _laid_out(inside: Inside, layout: str) -> Inside:
-    packed = inside.compression
-    return replace(inside, compression=layout if packed is None else f"{packed}+{layout}")
-
-
-def _first_bytes(file: BinaryIO) -> bytes:
-    start = file.read(_START)
-    return start if b"\n" in start else start + file.read(_LONG_START)
+    if is_text and _holds_examples(start):
+        return TFRECORD, compression
+    if is_text and _begins_with_record(start):
+        kind = "jsonl"
+    layout = None
+    if kind == "jsonl" and _has_values(path, start):
+        layout = JSON_VALUES
+    elif kind in ("jsonl", "text", "csv") and b"\r" in start and b"\n" not in start:
+        layout = CARRIAGE_RETURNS
+    return kind, "+".join(filter(None, (compression, layout))) or None
 
 
 def _packing(start: bytes, named: str | None) -> str | None:

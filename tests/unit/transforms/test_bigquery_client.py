@@ -14,7 +14,6 @@ from bert_embed.transforms.bigquery.client import TableName, table_name
 from bert_embed.transforms.bigquery.fields import mismatch, table_schema, vector_schema
 from bert_embed.transforms.bigquery.read import (
     TableRequest,
-    block_count,
     deal_out,
     row_blocks,
     split_group,
@@ -100,7 +99,8 @@ def _read(rows, blocks, group_blocks, part_docs):
 
 
 def test_the_number_of_blocks_follows_from_the_size():
-    assert [block_count(size, 100) for size in (0, 1, 100, 101, 1000)] == [1, 1, 1, 2, 10]
+    sizes = [replace(REQUEST, bytes=size) for size in (0, 1, 100, 101, 1000)]
+    assert [request.divided(100).blocks for request in sizes] == [1, 1, 1, 2, 10]
 
 
 def test_columns_that_pass_through_keep_their_types():

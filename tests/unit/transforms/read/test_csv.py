@@ -4,6 +4,7 @@ import bz2
 import csv
 import gzip
 import io
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given, settings
@@ -22,7 +23,7 @@ FIELD = st.text('ab",\n é', max_size=6)
 
 def cut(data, delimiter, sizes, quoting=QUOTED):
     """The records of some bytes that are given to the cutter in pieces of these sizes."""
-    cutter = RecordCutter(delimiter, quoting)
+    cutter = RecordCutter(replace(quoting, separator=delimiter))
     ends, at = [], 0
     while at < len(data):
         stop = min(at + next(sizes), len(data))
