@@ -184,29 +184,20 @@ def test_what_is_wrong_is_told_before_any_work(tmp_path, words, changes, message
     assert [path.name for path in tmp_path.iterdir()] == ["settings.sh"]
 
 
-def test_settings_may_have_lines_of_windows(tmp_path, tiny_bundle, forks):
+def test_lines_of_windows_and_closed_streams_are_no_reason_to_leave_a_day_out(
+    tmp_path, tiny_bundle, forks
+):
     write_day(tmp_path / "texts", DAYS[0], {"a": "red river"})
     settings = write_settings(tmp_path, tiny_bundle, TIME_ZONE="CET-1CEST", **forks)
     settings.write_bytes(settings.read_bytes().replace(b"\n", b"\r\n"))
-    assert daily(settings, DAYS[0]) == (0, "")
-    assert rows(tmp_path / "vectors" / DAYS[0])["id"] == ["a"]
-
-
-def test_closed_streams_are_no_reason_to_leave_a_day_out(tmp_path, tiny_bundle, forks):
-    write_day(tmp_path / "texts", DAYS[0], {"a": "red river"})
-    settings = write_settings(tmp_path, tiny_bundle, **forks)
     words = ["bash", "-c", '"$@" <&- >&- 2>&-', "bash", SCRIPT, settings, DAYS[0]]
     assert subprocess.run(words, check=False).returncode == 0
     assert f"{DAYS[0]} ended with exit code 0" in log(tmp_path)
+    assert rows(tmp_path / "vectors" / DAYS[0])["id"] == ["a"]
 
 
-def test_a_settings_file_that_is_not_there_is_named(tmp_path):
-    code, said = daily(tmp_path / "none.sh")
-    assert code == 2
-    assert f"there is no file of settings {tmp_path}/none.sh" in said
-
-
-def test_help_prints_the_usage(tmp_path):
-    for flag in ("-h", "--help"):
-        code, said = daily(flag)
-        assert (code, said.startswith("usage: embed_daily.sh")) == (0, True)
+def test_help_and_a_settings_file_that_is_not_there(tmp_path):
+    assert f"there is no file of settings {tmp_path}/none.sh" in daily(tmp_path / "none.sh")[1]
+    for word, wanted in (("-h", 0), ("--help", 0), (tmp_path / "none.sh", 2)):
+        code, said = daily(word)
+        assert (code, said.startswith("usage: embed_daily.sh")) == (wanted, not wanted)

@@ -45,13 +45,9 @@ def compared_with(output):
 
 def test_a_day_embeds_what_no_day_before_has(corpus, run_day):
     assert [run_day(day) for day in DAYS] == [0, 0, 0]
-    embedded = [rows(corpus / "vectors" / day)["id"] for day in DAYS]
-    assert embedded == [["a", "b", "c"], ["b", "d"], ["e"]]
-    assert [compared_with(corpus / "vectors" / day) for day in DAYS] == [
-        [],
-        [*DAYS[:1]],
-        [*DAYS[:2]],
-    ]
+    outputs = [corpus / "vectors" / day for day in DAYS]
+    assert [rows(each)["id"] for each in outputs] == [["a", "b", "c"], ["b", "d"], ["e"]]
+    assert [compared_with(each) for each in outputs] == [[], [*DAYS[:1]], [*DAYS[:2]]]
 
 
 def test_a_day_again_changes_nothing_whatever_was_run_since(corpus, run_day):
@@ -75,11 +71,9 @@ def test_the_flags_of_the_examples_delete_nothing_that_a_day_does_not_bring_agai
     del texts["9"]
     write_day(corpus / "parts", DAYS[1], texts)
     flags = re.search(r"^FLAGS=\((.*)\)$", (CRON / file).read_text("utf-8"), re.M)[1].split()
-    parts = f"{corpus}/parts/{{day}}"
-    assert [run_day(day, *flags[flags.index("minilm") + 1 :], input=parts) for day in DAYS[:2]] == [
-        0,
-        0,
-    ]
+    flags = flags[flags.index("minilm") + 1 :]
+    for day in DAYS[:2]:
+        assert run_day(day, *flags, input=f"{corpus}/parts/{{day}}") == 0
     assert not [*corpus.glob("vectors/*/deleted")]
 
 
@@ -103,11 +97,11 @@ def test_fewer_days_are_compared_with_if_so_asked(corpus, run_day):
 
 def test_an_output_of_before_the_first_day_may_be_named_in_the_flags(corpus, run_day):
     assert run_day(DAYS[1], output=corpus / "base") == 0
-    base = f"--skip_existing={corpus}/base/{DAYS[1]}"
-    assert run_day(DAYS[0], base) == run_day(DAYS[2], base) == 0
+    flags = [f"--skip_existing={corpus}/base/{DAYS[1]}"]
+    assert run_day(DAYS[0], *flags) == run_day(DAYS[2], *flags) == 0
     assert rows(corpus / "vectors" / DAYS[2])["id"] == ["e"]
     before = state_of(corpus / "vectors")
-    assert run_day(DAYS[2], base) == 0
+    assert run_day(DAYS[2], *flags) == 0
     assert state_of(corpus / "vectors") == before
 
 
@@ -143,17 +137,26 @@ def test_a_day_that_is_replaced_compares_with_the_days_of_now(corpus, run_day, c
     assert rows(corpus / "vectors" / DAYS[1])["id"] == ["f", "b", "d"]
 
 
+NO_DAYS = ["2026-02-30", "20260102", "2026-1-2", "../2026-01-02", "2026-01-02/x", "today", ""]
+
+
 @pytest.mark.parametrize(
-    ("changes", "flags", "message"),
+    ("day", "changes", "flags", "message"),
     [
-        ({"input": "/data/texts"}, [], "must say with {day} where the date stands"),
-        ({"earlier": "some"}, [], "EARLIER must be all or a number of days"),
-        ({}, ["--poling=cls"], "did you mean --pooling"),
+        (DAYS[0], {"input": "/data/texts"}, [], "must say with {day} where the date stands"),
+        (DAYS[0], {"earlier": "some"}, [], "EARLIER must be all or a number of days"),
+        (DAYS[0], {}, ["--poling=cls"], "did you mean --pooling"),
+        *(
+            (day, changes, [], f"--day must be a date such as 2026-01-02, got {day!r}")
+            for day in NO_DAYS
+            for changes in ({}, {"earlier": 1})
+        ),
     ],
 )
-def test_wrong_settings_are_named(run_day, capsys, changes, flags, message):
-    assert run_day(DAYS[0], *flags, **changes) == 2
+def test_wrong_settings_are_named(corpus, run_day, capsys, day, changes, flags, message):
+    assert run_day(day, *flags, **changes) == 2
     assert message in capsys.readouterr().err
+    assert not (corpus / "vectors").exists()
 
 
 def test_blocks_that_were_left_out_of_a_day_stay_out(corpus, run_day):
@@ -162,13 +165,10 @@ def test_blocks_that_were_left_out_of_a_day_stay_out(corpus, run_day):
     before = state_of(corpus / "vectors")
     assert run_day(DAYS[0]) == 3
     assert state_of(corpus / "vectors") == before
-    assert run_day(DAYS[0], "--overwrite") == 0
+    assert run_day(DAYS[0], "--overwrite", "--prompt=of {day}: ") == 0
     assert rows(corpus / "vectors" / DAYS[0])["id"] == ["a", "b", "c"]
-
-
-def test_flags_may_hold_the_date(corpus, run_day):
-    assert run_day(DAYS[0], "--prompt=of {day}: ") == 0
-    assert record(corpus / "vectors" / DAYS[0])["options"]["prompt"] == f"of {DAYS[0]}: "
+    found = record(corpus / "vectors" / DAYS[0])["options"]["prompt"]
+    assert found == f"of {DAYS[0]}: ", "flags may hold the date"
 
 
 def test_days_lie_in_cloud_storage(corpus, run_day, gcs):
@@ -182,13 +182,3 @@ def test_days_lie_in_cloud_storage(corpus, run_day, gcs):
     assert [run_day(day, **places) for day in (DAYS[0], DAYS[2])] == [0, 0]
     assert state_of(there) == before
     assert run_day("2024-03-02", **places) == 66
-
-
-@pytest.mark.parametrize(
-    "day", ["2026-02-30", "20260102", "2026-1-2", "../2026-01-02", "2026-01-02/x", "today", ""]
-)
-@pytest.mark.parametrize("earlier", ["all", 1])
-def test_a_day_that_is_none_is_refused(corpus, run_day, capsys, day, earlier):
-    assert run_day(day, earlier=earlier) == 2
-    assert f"error: --day must be a date such as 2026-01-02, got {day!r}" in capsys.readouterr().err
-    assert not (corpus / "vectors").exists()
