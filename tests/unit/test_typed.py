@@ -205,39 +205,31 @@ def _errors(command, folder):
     return by_line
 
 
-@pytest.fixture(scope="module")
-def mypy_errors(folder):
-    # As a user runs it: our package is found where it is installed, and its imports are followed.
-    kept = ["--cache-dir", str(ROOT / "build" / "mypy")]  # of Beam and NumPy, 20 s without
-    return _errors([sys.executable, "-m", "mypy", "--strict", *kept, "."], folder)
-
-
-@pytest.fixture(scope="module")
-def pyright_errors(folder):
+@pytest.fixture(scope="module", params=["mypy", "pyright"])
+def errors(request, folder):
+    """The name of a type checker, and what it says, by the wrong lines."""
+    if request.param == "mypy":
+        # As a user runs it: our package is found where it is installed, and its imports followed.
+        kept = ["--cache-dir", str(ROOT / "build" / "mypy")]  # of Beam and NumPy, 20 s without
+        command = [sys.executable, "-m", "mypy", "--strict", *kept, "."]
+        return request.param, _errors(command, folder)
     node = shutil.which("node")
     if node is None or not PYRIGHT.exists():
         pytest.skip("pyright is not installed: make build/pyright/node_modules (needs npm)")
     (folder / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}', encoding="utf-8")
-    return _errors([node, str(PYRIGHT), "--pythonpath", sys.executable], folder)
+    command = [node, str(PYRIGHT), "--pythonpath", sys.executable]
+    return request.param, _errors(command, folder)
 
 
 @pytest.mark.slow
-def test_mypy_checks_a_user_strictly(mypy_errors):
-    assert mypy_errors[""] == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("wrong", WRONG)
-def test_mypy_finds_what_a_user_does_wrong(mypy_errors, wrong):
-    assert WRONG[wrong] in mypy_errors[wrong][0]  # of an overload it says more
-
-
-@pytest.mark.slow
-def test_pyright_knows_every_type_that_a_user_meets(pyright_errors):
-    assert pyright_errors[""] == []
+def test_a_checker_knows_every_type_that_a_user_meets(errors):
+    assert errors[1][""] == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wrong", WRONG)
-def test_pyright_finds_what_a_user_does_wrong(pyright_errors, wrong):
-    assert pyright_errors[wrong] != []
+def test_a_checker_finds_what_a_user_does_wrong(errors, wrong):
+    checker, by_line = errors
+    assert by_line[wrong] != []
+    if checker == "mypy":
+        assert WRONG[wrong] in by_line[wrong][0]  # of an overload it says more

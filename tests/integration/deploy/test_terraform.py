@@ -53,14 +53,11 @@ def test_parameters_of_the_example_are_the_templates():
 def test_image_and_template_are_those_that_the_script_writes(tmp_path):
     _, [build, template], _ = printed(tmp_path, ("TAG=", "TAG=7"), do="template")
     written = template[template.index("build") + 1].removeprefix("gs://acme-texts/")
-    body = SOURCES["schedule.tf"]
-    assert re.search(r'work\.name\}/(templates/[^"]*)"', body)[1].replace(
-        "${var.image_tag}", f"py3{sys.version_info.minor}-7"
-    ) == (written)
+    tag = f"py3{sys.version_info.minor}-7"
+    body = SOURCES["schedule.tf"].replace("${var.image_tag}", tag)
+    assert re.search(r'work\.name\}/(templates/[^"]*)"', body)[1] == written
     image = re.search(r'sdk_container_image = "\$\{local\.repository\}/([^"]*)"', body)[1]
-    assert f"/{image.replace('${var.image_tag}', f'py3{sys.version_info.minor}-7')}," in " ".join(
-        build
-    )
+    assert f"/{image}," in " ".join(build)
 
 
 def test_the_scheduled_day_begins_with_its_schedule():
