@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.support.command import ROOT
 
@@ -20,27 +21,18 @@ _UV = Path(sys.executable).with_name("uv")
 _PINS = ROOT / "requirements.txt"
 
 
-@dataclass(frozen=True)
-class Extra:
-    """An extra of pyproject.toml.
-
-    Attributes:
-        modules: What can be imported with it, and without it cannot.
-        gives: What it is for.
-    """
+class Extra(NamedTuple):
+    """Of pyproject.toml: what can be imported with it alone, and what it is for."""
 
     modules: tuple[str, ...]
     gives: str
 
 
+_GOOGLE = [
+    f"google.cloud.{name}" for name in ("storage", "bigquery", "bigquery_storage", "dataflow")
+]
 EXTRAS = {
-    "gcp": Extra(
-        (
-            *("google.cloud.storage", "google.cloud.bigquery", "google.cloud.bigquery_storage"),
-            "google.cloud.dataflow",
-        ),
-        "`gs://`, BigQuery, Dataflow",
-    ),
+    "gcp": Extra((*_GOOGLE,), "`gs://`, BigQuery, Dataflow"),
     "tensorflow": Extra(
         ("tensorflow", "tensorflow_text", "tensorflow_hub"),
         "SavedModels, TF Hub, google-research checkpoints, GPU and TPU, input of TFRecord examples",

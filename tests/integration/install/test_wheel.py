@@ -25,16 +25,13 @@ QUESTION = "make an object callable"
 MOST_MEGABYTES = 700
 
 
-def test_the_wheel_has_one_name_on_the_import_path(wheel):
+def test_the_wheel_has_one_name_and_no_module_of_an_earlier_build(wheel):
     with zipfile.ZipFile(wheel) as file:
-        tops = {name.split("/")[0] for name in file.namelist()}
+        names = file.namelist()
+    tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"bert_embed"}
     assert len(tops) == 2
-
-
-def test_the_wheel_has_no_module_of_an_earlier_build(wheel):
-    with zipfile.ZipFile(wheel) as file:
-        assert not [name for name in file.namelist() if name.endswith(STALE)]
+    assert not [name for name in names if name.endswith(STALE)]
 
 
 def test_a_package_of_the_sources_has_every_file(tmp_path):
