@@ -17,8 +17,6 @@ import pytest
 import bert_embed
 from bert_embed.backends import runner
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.progress import RunCounts, progress_of_run
-from bert_embed.pipeline.run.plan import Goal
 from tests.support.command import block_records, files, parts_of, ran, record
 
 
@@ -98,34 +96,21 @@ def test_a_trial_says_the_plan_and_writes_nothing(tmp_path, call, capsys):
     ("options", "message"),
     [
         ({"inptu": "a"}, "unknown flag inptu; did you mean input?"),
-        ({"poolin": "cls"}, "unknown flag poolin; did you mean pooling?"),
         ({"machine_tipe": "x"}, "unknown flag machine_tipe; did you mean machine_type?"),
-        ({"pooling": "best"}, "pooling must be one of mean,"),
-        ({"limit": 1.5}, "limit must be a whole number of at least 1, got 1.5"),
-        ({"limit": 0}, "limit must be a whole number of at least 1, got 0"),
-        ({"threads": None, "batch_tokens": -1}, "batch_tokens must be a whole number of at least"),
+        ({"text": "a"}, "unknown flag text; did you mean text_column?"),
         ({"layers": [-1.0]}, "layers must be numbers with commas, such as -1,-2, got [-1.0]"),
         ({"layers": []}, "layers must name at least one layer"),
+        ({"layers": [-1, -2]}, "layers names 2 layers: say how they become one vector"),
         ({"granularity": {"word"}}, "granularity must be a text or a number, got a set"),
         ({"pooling": "sum-all", "layers": 1}, "pooling sum-all sets layers, give only one"),
-        ({"no_normalize": True}, "no_normalize is no option: set normalize to false"),
         ({"beam_args": ["--limit=3"]}, "beam_args names limit, which is an argument of its own"),
         ({"beam_args": "--num_workers=3"}, "beam_args must be a list of words"),
         ({"config": "/nowhere.yaml"}, "config /nowhere.yaml cannot be read"),
-        ({"limit": True}, "limit must have a value, got True"),
-        ({"model": ["a", "b"]}, "model must be a text or a number, got a list"),
         ({"prompt": b"a"}, "prompt must be a text or a number, got a bytes"),
-        (
-            {"input": ["a.txt", "a secret text"]},
-            "input number 1 names no file; for texts in memory",
-        ),
+        ({"input": ["a.txt", "a secret text"]}, "input number 1 names no file; for texts in memo"),
         ({"input": {"a": 1}}, "input must be a text or a number, got a dict; for texts in memory"),
         ({"input": []}, "input is missing: give the files to embed"),
         ({"output": None}, "output is missing"),
-        ({"overlap": 3}, "overlap requires long_text window or windows, or chunk"),
-        ({"help": True}, "help is for the command line"),
-        ({"text": "a"}, "unknown flag text; did you mean text_column?"),
-        ({"layers": [-1, -2]}, "layers names 2 layers: say how they become one vector"),
         ({"show_progress": 1}, "show_progress must be True or False, got 1"),
     ],
 )
@@ -136,18 +121,15 @@ def test_a_wrong_option_is_named_as_in_python(tmp_path, call, options, message):
     assert not (tmp_path / "out").exists()
 
 
-def test_options_of_beam_are_taken(call):
-    found = call(direct_num_workers=1, save_main_session=True)
-    assert found["options"]["beam_args"] == ["--direct_num_workers=1", "--save_main_session"]
-
-
 def test_too_many_rejected_records_are_an_error_with_the_record(tmp_path, call):
+    given = {"input": tmp_path / "in.jsonl", "direct_num_workers": 1, "save_main_session": True}
     (tmp_path / "in.jsonl").write_text('{"text": "the bank"}\n{"text": 3}\n')
     with pytest.raises(bert_embed.RunFailed, match="max_rejected allows 0") as failed:
-        call(input=tmp_path / "in.jsonl", max_rejected=0)
+        call(**given, max_rejected=0)
     assert failed.value.record == record(tmp_path / "out")
-    counts = call(input=tmp_path / "in.jsonl", max_rejected="50%")["counts"]
-    assert counts["rejected"] == 1
+    found = call(**given, max_rejected="50%")
+    assert found["counts"]["rejected"] == 1
+    assert found["options"]["beam_args"] == ["--direct_num_workers=1", "--save_main_session"]
 
 
 def test_a_failed_job_is_an_error_and_leaves_the_callers_process_as_it_was(
@@ -187,6 +169,9 @@ def test_a_notebook_keeps_what_was_finished_and_how_to_go_on(tmp_path, call, not
         call(input=tmp_path / "in.txt")
     shown = [*notebook.shown, *notebook.updates]
     assert re.fullmatch(r"\d+% · 0 documents · stopped · 0:\d\d", shown[-1]), shown
+    # One line is changed in place.
+    assert len(notebook.shown) == 1
+    assert re.fullmatch(r"0% · [a-z ]+ · 0:\d\d", shown[0]), shown
     said = notebook.stderr.getvalue()
     assert "interrupted: 0 of about 64 documents are finished and kept, the same call" in said
     assert call(input=tmp_path / "in.txt")["counts"]["embedded"] == 64
@@ -204,17 +189,6 @@ def test_a_call_leaves_the_log_of_a_process_that_imports_beam_alone(tmp_path, ti
     done = ran([sys.executable, "-c", code], cwd=tmp_path, check=True)
     assert "WARNING" not in done.stderr
     assert done.stdout.endswith("\n[]\n")
-
-
-@pytest.mark.slow
-def test_lines_on_the_progress_come_while_a_run_works(tmp_path):
-    lines = []
-    counts = RunCounts(str(tmp_path), "run", Goal(5, 100, 10), time.time())
-    with progress_of_run(counts, lines.append):
-        end = time.monotonic() + 30
-        while not lines and time.monotonic() < end:
-            time.sleep(0.05)
-    assert re.fullmatch(r"0% · starting · 0:0\d", lines[0])
 
 
 def test_the_share_grows_within_a_part(tmp_path, call, monkeypatch):
@@ -240,24 +214,10 @@ def test_the_share_grows_within_a_part(tmp_path, call, monkeypatch):
     assert seen(), stream.getvalue()
 
 
-def test_in_a_notebook_one_line_is_changed_in_place(tmp_path, notebook, monkeypatch):
-    monkeypatch.setattr(sys, "stderr", notebook.stderr)
-    with progress_of_run(RunCounts(str(tmp_path), "run", Goal(5, 100, 10), time.time())):
-        end = time.monotonic() + 30
-        while len(notebook.updates) < 2 and time.monotonic() < end:
-            time.sleep(0.05)
-    lines = notebook.shown + notebook.updates
-    assert len(notebook.shown) == 1
-    assert all(re.fullmatch(r"0% · starting · 0:0\d", line) for line in lines[:-1]), lines
-    assert re.fullmatch(r"0% · 0 documents · 0:0\d", lines[-1]), lines  # which a saved one keeps
-    assert notebook.stderr.getvalue() == ""
-
-
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
-def test_an_output_is_read_in_pieces(tmp_path, call, kind):
-    """Which their reader may change."""
+def test_an_output_is_read_in_pieces_which_their_reader_may_change(tmp_path, call, kind):
     (tmp_path / "in.txt").write_text("".join(f"number {number}\n" for number in range(50)))
-    flags = {"output_format": kind, "output_dtype": "int8"}
+    flags = {"output_format": kind, "output_dtype": "int8", "show_progress": False}
     with parts_of(30):
         call(input=tmp_path / "in.txt", layers=[1, 2], layer_combine="stack", **flags)
     output = tmp_path / "out"
@@ -269,15 +229,12 @@ def test_an_output_is_read_in_pieces(tmp_path, call, kind):
     np.testing.assert_array_equal(np.concatenate([each for _, each in pieces]), vectors)
     pieces[0][1][:] /= 2
     np.testing.assert_array_equal(2 * pieces[0][1], vectors[:20])
-    with pytest.raises(bert_embed.SettingError, match="rows must be at least 1, got 0"):
-        bert_embed.read_batches(output, rows=0)
-    for read in (bert_embed.read, bert_embed.read_batches, bert_embed.read_tokens):
-        with pytest.raises(bert_embed.SettingError, match="folder must be a str, got 3"):
-            read(3)
-        message = "partial must be True or False, got 'yes'"
-        with pytest.raises(bert_embed.SettingError, match=message):
-            read(output, partial="yes")
-    with pytest.raises(bert_embed.InputError, match="none of token"):
-        bert_embed.read_tokens(output)
-    with pytest.raises(bert_embed.InputError, match="is not the output of a run"):
-        bert_embed.read_batches(tmp_path / "other")
+    for read, given, message in (
+        (bert_embed.read_batches, {"rows": 0}, "rows must be at least 1, got 0"),
+        (bert_embed.read_batches, {"folder": 3}, "folder must be a str, got 3"),
+        (bert_embed.read_batches, {"folder": tmp_path / "none"}, "is not the output of a run"),
+        (bert_embed.read, {"partial": "yes"}, "partial must be True or False, got 'yes'"),
+        (bert_embed.read_tokens, {}, "none of token"),
+    ):
+        with pytest.raises((bert_embed.SettingError, bert_embed.InputError), match=message):
+            read(**({"folder": output} | given))

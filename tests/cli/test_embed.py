@@ -48,24 +48,19 @@ def test_default_model_matches_the_golden_hidden_states(run, minilm):
 @pytest.mark.parametrize(
     ("flags", "shape"),
     [
-        ({}, (32,)),
         ({"layers": "-1,-2", "layer_combine": "sum"}, (32,)),
-        ({"layers": "0,1,2", "layer_combine": "concat"}, (96,)),
         ({"layers": "-1,0", "layer_combine": "stack"}, (2, 32)),
         ({"pooling": "mean_max", "dim": 40, "normalize": True}, (40,)),
-        ({"pooling": "pooler"}, (32,)),
-        ({"pooling": "max"}, (32,)),
         ({"pooling": "cls", "max_seq_length": 5}, (32,)),
     ],
     ids=lambda value: "-".join(map(str, value)) if isinstance(value, tuple) else None,
 )
 def test_vector_options_reach_the_files(run, tiny_bundle, flags, shape):
     output = run({"in.txt": "\n".join(TEXTS)}, **flags)
-    asked = {name: value for name, value in flags.items() if name != "max_seq_length"}
+    asked = dict(flags)
     if "layers" in asked:
         asked["layers"] = [int(layer) for layer in asked["layers"].split(",")]
-    most = flags.get("max_seq_length")
-    expected = bert_embed.load(tiny_bundle).encode(TEXTS, **asked, max_seq_length=most)
+    expected = bert_embed.load(tiny_bundle).encode(TEXTS, **asked)
     ids, found = bert_embed.read(output)
     assert found.shape == (len(TEXTS), *shape)
     assert_near(found.reshape(len(TEXTS), -1), expected.reshape(len(TEXTS), -1))
@@ -80,8 +75,7 @@ def test_neither_blocks_nor_batches_change_ids_and_vectors(run):
     """Nor does another format of the output."""
     texts = {"in.txt": "\n".join(TEXTS * 2)}
     whole = run(texts, "whole")
-    cuts = [{"block_bytes": size} for size in (7, 64, 1000)]
-    for flags in [*cuts, *({"batch_tokens": number} for number in (8, 100, 5000))]:
+    for flags in ({"block_bytes": 7}, {"block_bytes": 64}, {"batch_tokens": 8}):
         output = run(texts, "-".join(map(str, *flags.items())), **flags)
         assert rows(output)["id"] == rows(whole)["id"]
         assert_near(vectors(output), vectors(whole))
@@ -116,25 +110,10 @@ def test_limit_takes_the_first_records(run):
     assert [each.rsplit(":", 1)[1] for each in few] == ["0", "5"]
     counts = record(run(both, "more", limit=6))["counts"]
     assert (counts["records"], counts["embedded"], counts["blank_lines"]) == (6, 5, 1)
-
-
-def test_an_input_without_a_record_is_done(run):
-    output = run({"in.txt": ""})
-    assert record(output)["counts"]["records"] == 0
-    assert files(output) == {}
-    assert bert_embed.read(output)[1].shape == (0, 32)
-
-
-def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path, run, tiny_bundle):
-    run.written(
-        {
-            "in.txt": "one\ntwo\n",
-            "run.yaml": f"input: [{tmp_path}/in.txt]\nmodel: {tiny_bundle}\nlayers: [-2]\ndim: 8\n"
-            "normalize: true\nlimit: null\noverwrite: false\ndry_run: false\n",
-        }
-    )
-    kept = record(run(config=tmp_path / "run.yaml", dim=4))["vectors"]
-    assert (kept["layers"], kept["dim"], kept["normalize"]) == ([-2], 4, True)
+    none = run({"in.txt": ""}, "none")
+    assert record(none)["counts"]["records"] == 0
+    assert files(none) == {}
+    assert bert_embed.read(none)[1].shape == (0, 32)
 
 
 def test_run_json_tells_what_was_done(run):
@@ -148,8 +127,7 @@ def test_run_json_tells_what_was_done(run):
     assert numbers["tokens"] > numbers["computed_tokens"] > 0  # equal texts run once
     assert numbers["padded_tokens"] >= numbers["computed_tokens"]
     assert {"read", "tokenize", "infer", "write"} == set(numbers["stage_seconds"])
-    assert numbers["elapsed_seconds"] > 0
-    assert numbers["documents_per_second"] > 0
+    assert min(numbers["elapsed_seconds"], numbers["documents_per_second"]) > 0
     assert {"apache-beam", "tensorflow", "python"} <= set(numbers["versions"])
     assert rejected(output) == []
 

@@ -66,12 +66,6 @@ def test_a_failure_is_noted_and_told_with_what_to_do(
     assert "error: the job failed: no space left\n" in said
     assert "kept; once this is fixed, the same command continues\n" in said
     assert status(tmp_path) == "failed"
-    monkeypatch.undo()
-    assert main(words) == 0
-    assert status(tmp_path) == "done"
-
-
-def test_ctrl_c_is_an_interruption(words, tmp_path, ends_with, capsys):
     ends_with(KeyboardInterrupt(), after=False)
     assert main(words) == 130
     said = capsys.readouterr().err
@@ -79,6 +73,9 @@ def test_ctrl_c_is_an_interruption(words, tmp_path, ends_with, capsys):
     assert "the same command computes the rest" in said
     assert "error" not in said
     assert status(tmp_path) == "interrupted"
+    monkeypatch.undo()
+    assert main(words) == 0
+    assert status(tmp_path) == "done"
 
 
 def test_a_record_that_vanished_fails_the_job(words, tmp_path, monkeypatch, capsys):
@@ -98,21 +95,18 @@ def data(folder):
     return {path: path.read_bytes() for path in folder.glob("[a-z]*/*")}
 
 
-def test_a_job_that_is_done_is_not_repeated(words, tmp_path, capsys):
+def test_a_job_that_is_done_is_not_repeated_but_for_what_was_removed(words, tmp_path, capsys):
+    def times():
+        return {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+
     assert main(words) == 0
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+    before, whole = times(), data(tmp_path / "out")
     capsys.readouterr()
     assert main(words) == 0
     assert capsys.readouterr().out.startswith("nothing to do")
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
-
-
-def test_what_was_removed_of_a_job_that_is_done_is_computed_again(words, tmp_path, capsys):
-    assert main(words) == 0
-    whole = data(tmp_path / "out")
+    assert times() == before
     for path in whole:
         path.unlink()
-    capsys.readouterr()
     assert main(words) == 0
     assert "nothing to do" not in capsys.readouterr().out
     assert data(tmp_path / "out") == whole

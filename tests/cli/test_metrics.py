@@ -2,7 +2,6 @@
 
 import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from bert_embed.pipeline.options.command_line import parse_embed
 from bert_embed.pipeline.run import state
@@ -37,22 +36,17 @@ STABLE = {
 }
 
 
-def run_metrics(words):
-    """Runs a command's job; returns Beam's metrics."""
-    run = prepare(parse_embed(words))
-    pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
-    with state.claimed(run) as record:
-        build(pipeline, run, record)
-    return pipeline.run().metrics()
-
-
 def test_counters_equal_the_record_and_have_the_names_that_are_promised(tmp_path, tiny_bundle):
     texts = tmp_path / "in.jsonl"
     lines = [{"id": n, "text": f"red river {n}"} for n in range(500)]
     lines += [{"id": "long", "text": "bank " * 100}, {"id": "blank", "text": " "}]
     write_json(texts, *lines, {"id": "none", "text": "\u200b"})
     texts.write_text(texts.read_text() + "no json\n")
-    metrics = run_metrics(flags_of(tmp_path / "out", tiny_bundle, texts, block_bytes=4000)).query()
+    words = flags_of(tmp_path / "out", tiny_bundle, texts, block_bytes=4000)
+    run, pipeline = prepare(parse_embed(words)), beam.Pipeline(runner="FnApiRunner")
+    with state.claimed(run) as begun:
+        build(pipeline, run, begun)
+    metrics = pipeline.run().metrics().query()
     found = {
         each.key.metric.name: each.committed
         for each in metrics["counters"]
@@ -67,11 +61,11 @@ def test_counters_equal_the_record_and_have_the_names_that_are_promised(tmp_path
     assert found["documents"] == counts["embedded"] == 501
     for name in ("tokens", "computed_tokens", "padded_tokens", "batches"):
         assert found[name] == written[name] > 0, name
-    (seconds,) = (
+    [seconds] = [
         each.committed
         for each in metrics["distributions"]
         if each.key.metric.name == "block_milliseconds"
-    )
+    ]
     assert seconds.count == counts["parts"]
     stages = sum(written["stage_seconds"].values())
     assert abs(seconds.sum - 1000 * stages) <= counts["parts"] + 5

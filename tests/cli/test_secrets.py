@@ -57,14 +57,13 @@ def test_the_record_of_a_run_holds_no_secret(tmp_path, texts, tiny_bundle, capfd
     assert record(output)["options"]["input"] == [str(texts)]
 
 
-def test_a_configuration_file_may_hold_them_too(tmp_path, texts, tiny_bundle, capfd):
-    config = tmp_path / "run.yaml"
-    config.write_text(f"s3_secret_access_key: {SECRET}\nmax_seq_length: 16\n")
-    assert embed(tmp_path / "out", tiny_bundle, texts, config=config) == 0
-    assert SECRET.encode() not in everything(tmp_path / "out")
-    config.write_text(f"s3_secret_access_kei: {SECRET}\n")
-    assert embed(tmp_path / "other", tiny_bundle, texts, config=config) == 2
-    assert SECRET not in "".join(capfd.readouterr())
+def test_a_configuration_file_may_hold_them_too(run):
+    texts = {"in.txt": "the bank\nof the river\n"}
+    (config,) = run.written({"run.yaml": f"s3_secret_access_key: {SECRET}\nmax_seq_length: 16\n"})
+    assert SECRET.encode() not in everything(run(texts, config=config))
+    run.written({"run.yaml": f"s3_secret_access_kei: {SECRET}\n"})
+    run(texts, "other", code=2, config=config)
+    assert SECRET not in run.out + run.err
 
 
 def test_the_command_that_continues_shows_none(tmp_path, tiny_bundle):
@@ -110,23 +109,26 @@ def test_log_lines_show_none(caplog):
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    "text",
     [
-        ("--id_column key is not in the first record", None),
-        ("no such key: id; 12 tokens: [SEP]", None),
-        ("BigQuery needs credentials: run `gcloud auth application-default login`", None),
-        ("gs://bucket/a@b.txt", None),
-        ("basic documents/*.jsonl", None),
-        ("Basic information: ", None),
-        ("bearer documents-of-2024", None),
-        ("WHERE primary_key = 'x' AND key='y'", None),
-        ("WHERE password = 'x' or token=5", None),
-        (f"https://host/a?x=1&key={SECRET}", "https://host/a?x=1&key=***"),
-        (f"gs://me:{SECRET}@host/a", "gs://***@host/a"),
+        "--id_column key is not in the first record",
+        "no such key: id; 12 tokens: [SEP]",
+        "BigQuery needs credentials: run `gcloud auth application-default login`",
+        "gs://bucket/a@b.txt",
+        "basic documents/*.jsonl",
+        "Basic information: ",
+        "bearer documents-of-2024",
+        "WHERE primary_key = 'x' AND key='y'",
+        "WHERE password = 'x' or token=5",
     ],
 )
-def test_what_is_hidden_and_what_is_not(text, shown):
-    assert hide_secrets(text) == (text if shown is None else shown)
+def test_what_is_no_secret_is_shown(text):
+    assert hide_secrets(text) == text
+
+
+def test_what_is_hidden_and_what_is_not():
+    assert hide_secrets(f"https://host/a?x=1&key={SECRET}") == "https://host/a?x=1&key=***"
+    assert hide_secrets(f"gs://me:{SECRET}@host/a") == "gs://***@host/a"
     words = ["--batch_tokens=12", "--layers", "-1,-2", "--normalize", "--threads", "2"]
     assert hide_in_flags(words) == words
 
@@ -151,18 +153,14 @@ def test_paths_prompts_and_queries_are_stored_as_they_are(tmp_path, run):
 
 
 def sentences():
-    """Every text with a space in it that stands in the code, but for docstrings and patterns."""
+    """Every text with a space in it that stands in the code, but for docstrings."""
     for package in ("bert_embed", "transforms", "pipeline"):
         for path in sorted((ROOT / package).rglob("*.py")):
             nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
             docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
-            texts = [
-                node.value
-                for node in nodes
-                if isinstance(node, ast.Constant) and id(node) not in docstrings
-            ]
-            if path.name != "secrets.py":
-                yield from (text for text in texts if isinstance(text, str) and " " in text)
+            constants = (node for node in nodes if isinstance(node, ast.Constant))
+            texts = (node.value for node in constants if id(node) not in docstrings)
+            yield from (text for text in texts if isinstance(text, str) and " " in text)
 
 
 def test_no_message_of_our_own_is_masked():
@@ -190,18 +188,6 @@ sys.exit(bert_embed.pipeline.cli.main(["embed", *arguments]))
 """
 
 
-# Steps by their names in messages: where an error is put, and the flags that lead there.
-_FURTHER = {
-    "read ids": ("bert_embed.transforms.increments", "input_keys", {"skip_existing": "old"}),
-    "read an earlier output": (
-        "bert_embed.transforms.increments",
-        "earlier_keys",
-        {"skip_existing": "old"},
-    ),
-    "skip blocks": ("bert_embed.transforms.steps", "take", {"skip_blocks": 0}),
-}
-
-
 @pytest.fixture
 def broken(monkeypatch, capfd, caplog):
     """Runs a command whose function fails as a library fails on a text; returns all that it says.
@@ -215,9 +201,9 @@ def broken(monkeypatch, capfd, caplog):
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
     logging.getLogger().addHandler(handler)
 
-    def run(module, name, command, *words):
+    def run(function, command, *words):
         with monkeypatch.context() as patched:
-            patched.setattr(f"{module}.{name}", lambda *given, **named: int(TEXT))
+            patched.setattr(f"bert_embed.{function}", lambda *given, **named: int(TEXT))
             assert main([command, *words]) == 1
         assert "DEBUG " in said.getvalue()
         return said.getvalue() + "".join(capfd.readouterr())
@@ -226,34 +212,16 @@ def broken(monkeypatch, capfd, caplog):
     logging.getLogger().removeHandler(handler)
 
 
-@pytest.mark.parametrize("step", _FURTHER)
-def test_no_text_stands_in_the_errors_of_steps_that_few_runs_have(
-    tmp_path, tiny_bundle, broken, step
-):
-    path = tmp_path / "in.jsonl"
-    path.write_text("".join(json.dumps({"id": n, "text": TEXT}) + "\n" for n in range(3)))
-    module, name, flags = _FURTHER[step]
-    flags = {k: v if k == "skip_blocks" else tmp_path / v for k, v in flags.items()}
-    if "skip_existing" in flags:
-        assert embed(tmp_path / "old", tiny_bundle, path) == 0
-    words = flags_of(tmp_path / "out", tiny_bundle, path, **flags)
-    told = broken(module, name, "embed", *words)
-    told += (tmp_path / "out" / "run.json").read_text()
-    assert TEXT.lower() not in told.lower()
-    assert re.search(rf"{step}: ValueError at .*its message may hold a text", told)
-
-
-def test_no_text_stands_in_the_errors_of_examples(tmp_path, tiny_bundle, broken):
-    path, examples = tmp_path / "in.txt", tmp_path / "examples"
-    path.write_text(f"the bank {TEXT}\n")
-    words = flags_of(examples, tiny_bundle, path)
-    told = broken("bert_embed.transforms.examples", "example_bytes", "tokenize", *words)
-    assert re.search(r"write: ValueError at .*its message may hold a text", told)
+def test_no_text_stands_in_the_errors_of_examples(tmp_path, tiny_bundle, texts, broken):
+    texts.write_text(f"the bank {TEXT}\n")
+    examples, output = tmp_path / "examples", tmp_path / "out"
+    words = flags_of(examples, tiny_bundle, texts)
+    told = broken("transforms.examples.example_bytes", "tokenize", *words)
+    assert_no_text(told, examples, "write")
     assert main(["tokenize", *words]) == 0
-    words = flags_of(tmp_path / "out", tiny_bundle, examples)
-    told += broken("bert_embed.transforms.read.examples", "example_block", "embed", *words)
-    assert re.search(r"read: ValueError at .*its message may hold a text", told)
-    assert TEXT.lower() not in told.lower()
+    words = flags_of(output, tiny_bundle, examples)
+    told = broken("transforms.read.examples.example_block", "embed", *words)
+    assert_no_text(told, output, "read")
 
 
 @pytest.mark.parametrize("name", ["deal_out", "row_blocks"])
@@ -264,16 +232,29 @@ def test_no_text_stands_in_the_errors_of_a_tables_rows(
     schema = [("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE")]
     bigquery.fill(f"test-project.{table}", schema, [{"id": "a", "text": TEXT}])
     words = flags_of(tmp_path / "out", tiny_bundle, f"test-project:{table}")
-    told = broken("bert_embed.transforms.bigquery.read", name, "embed", *words)
+    told = broken(f"transforms.bigquery.read.{name}", "embed", *words)
+    assert_no_text(told, tmp_path / "out", "read( the table)?")
+
+
+# A step by its name in messages; what fails in it, and the flags that lead there.
+_STEPS = [
+    ("read", "transforms.read.reader.parse_part", {}),
+    ("tokenize", "text.layout.tokenize_documents", {}),
+    ("write", "transforms.write.rejected_lines", {}),
+    ("skip blocks", "transforms.steps.take", {"skip_blocks": 0}),
+    ("read ids", "transforms.increments.input_keys", {"skip_existing": "old"}),
+    ("read an earlier output", "transforms.increments.earlier_keys", {"skip_existing": "old"}),
+]
+_SOME_FAIL = {"long_text": "reject", "max_seq_length": 32, "max_rejected": "80%"}
+
+
+def assert_no_text(told, output, step=None):
+    """Neither in what a run said nor in what it writes down of itself."""
+    paths = [output / "run.json", *(output / "_state" / "blocks").glob("*")]
+    told += "".join(each.read_text() for each in paths if each.exists())
     assert TEXT.lower() not in told.lower()
-    assert re.search(r"read( the table)?: ValueError at .*its message may hold a text", told)
-
-
-_STEPS = {
-    "read": ("bert_embed.transforms.read.reader", "parse_part"),
-    "tokenize": ("bert_embed.text.layout", "tokenize_documents"),
-    "write": ("bert_embed.transforms.write", "rejected_lines"),
-}
+    if step:
+        assert re.search(rf"{step}: ValueError at .*its message may hold a text", told)
 
 
 @pytest.fixture
@@ -288,37 +269,31 @@ def mixed(tmp_path):
     return path
 
 
-def kept_beside(output):
-    """What a run writes down of itself."""
-    paths = [output / "run.json", *(output / "_state" / "blocks").iterdir()]
-    return "".join(each.read_text() for each in paths)
-
-
-@pytest.mark.parametrize("step", _STEPS)
-def test_no_text_stands_in_the_errors_of_steps(tmp_path, tiny_bundle, mixed, broken, step):
-    flags = {"long_text": "reject", "max_seq_length": 32, "max_rejected": "80%"}
-    words = flags_of(tmp_path / "out", tiny_bundle, mixed, **flags)
-    told = broken(*_STEPS[step], "embed", *words) + kept_beside(tmp_path / "out")
-    assert TEXT.lower() not in told.lower()
-    assert re.search(rf"{step}: ValueError at .*its message may hold a text", told)
+@pytest.mark.parametrize(("step", "function", "flags"), _STEPS, ids=[name for name, *_ in _STEPS])
+def test_no_text_stands_in_the_errors_of_steps(
+    tmp_path, tiny_bundle, mixed, broken, step, function, flags
+):
+    if "skip_existing" in flags:
+        flags = {"skip_existing": tmp_path / "old"}
+        assert embed(tmp_path / "old", tiny_bundle, mixed, **_SOME_FAIL) == 0
+    words = flags_of(tmp_path / "out", tiny_bundle, mixed, **_SOME_FAIL, **flags)
+    assert_no_text(broken(function, "embed", *words), tmp_path / "out", step)
 
 
 @pytest.mark.parametrize("fault", ["none", "infer"])
 def test_no_text_stands_in_logs_metrics_or_records(tmp_path, tiny_bundle, mixed, fault):
     """In a process of its own, from its imports to its end."""
     output = tmp_path / "out"
-    flags = {"long_text": "reject", "max_seq_length": 32, "max_rejected": "80%"}
-    words = flags_of(output, tiny_bundle, mixed, **flags)
+    words = flags_of(output, tiny_bundle, mixed, **_SOME_FAIL)
     done = ran([*python(), "-c", _RUN, fault, *words, "--default_sdk_harness_log_level=DEBUG"])
     assert done.returncode == (0 if fault == "none" else 1), done.stderr[-3000:]
     assert "DEBUG" in done.stderr
-    told = done.stdout + done.stderr + kept_beside(output)
-    assert TEXT.lower() not in told.lower()
+    assert_no_text(done.stdout + done.stderr, output)
     if fault == "none":
         assert record(output)["counts"]["embedded"] == 2
         assert len(rejected(output)) == 4
     else:
-        assert "the model failed on all of 2 rows: model error: ValueError" in told
+        assert "the model failed on all of 2 rows: model error: ValueError" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -15,21 +15,25 @@ from tests.support.forks import python
 REPORT_PAGE = "bert_embed.pipeline.report.page||report_after_run"
 
 
-@pytest.mark.slow
-def test_a_terminal_shows_a_live_line(tmp_path, tiny_bundle):
-    shown, out = on_terminal(tmp_path, tiny_bundle, Hold(tmp_path / "hold", 8), " left")
-    line = r"\d+% · \d:\d\d left · [\d,]+ of about [\d,]+ documents · [\d,]+ tokens/s · 0 rejected"
-    assert re.search(line, shown), shown[-2000:]
-    assert "1,000 records: 1,000 embedded" in out
+LINE = r"\d+% · \d:\d\d left · [\d,]+ of about [\d,]+ documents · [\d,]+ tokens/s · 0 rejected"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("held", "said"), [(REPORT, "computing the first parts"), (REPORT_PAGE, "writing the report")]
+    ("passed", "held", "wanted", "line"),
+    [
+        (8, REPORT, " left", LINE),
+        (0, REPORT, "computing the first parts", ""),
+        (0, REPORT_PAGE, "writing the report", ""),
+    ],
 )
-def test_a_terminal_says_what_a_run_does_that_finishes_no_part(tmp_path, tiny_bundle, held, said):
-    shown, _ = on_terminal(tmp_path, tiny_bundle, Hold(tmp_path / "hold", 0, held), said)
-    assert said in shown, shown[-2000:]
+def test_a_terminal_shows_a_live_line(tmp_path, tiny_bundle, passed, held, wanted, line):
+    """Also of a run that finishes no part."""
+    hold = Hold(tmp_path / "hold", passed, held)
+    shown, out = on_terminal(tmp_path, tiny_bundle, hold, wanted)
+    assert wanted in shown, shown[-2000:]
+    assert re.search(line, shown), shown[-2000:]
+    assert "1,000 records: 1,000 embedded" in out
 
 
 @pytest.mark.slow
@@ -71,12 +75,17 @@ def read_terminal(leader):
 
 
 def test_elsewhere_there_is_no_live_line_and_never_a_text(run, caplog):
-    output = run({"in.txt": b"secret words\nmore secret\xff words\n\nsecret again\n"})
+    source = {"in.txt": b"secret words\nmore secret\xff words\n\nsecret again\n"}
+    output = run(source)
     assert "documents ·" not in run.err
     assert "4 records: 2 embedded, 2 rejected (1 empty text, 1 invalid UTF-8)" in run.out
+    assert re.search(r"1 invalid UTF-8\)\n.* tokens, padding", run.out)
+    assert f"vectors in {output}" in run.out
     assert "secret" not in run.out + run.err + caplog.text
     for path in (output / "run.json", *output.glob("_state/blocks/*")):
         assert b"secret" not in path.read_bytes()
+    run(source)
+    assert run.out.startswith("nothing to do")
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
@@ -108,14 +117,6 @@ def test_the_plan_names_the_columns_that_are_joined(tmp_path, run):
     ):
         run(table, dry_run=True, **flags)
         assert said in run.out
-
-
-def test_a_finished_start_says_so(run):
-    output = run({"in.txt": "one\ntwo\n"})
-    assert re.search(r"2 records: 2 embedded, 0 rejected\n.* tokens, padding", run.out)
-    assert f"vectors in {output}" in run.out
-    run({"in.txt": "one\ntwo\n"})
-    assert run.out.startswith("nothing to do")
 
 
 def test_a_reader_that_leaves_early_has_not_had_its_answer(minilm):

@@ -27,7 +27,7 @@ def finished_parts(seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_time_left_is_about_right(seed):
+def test_the_time_left_is_about_right_and_speeds_do_not_fall_between_two_parts(seed):
     parts, speed = finished_parts(seed), Speed()
     end = parts[-1][0]
     for number, (when, seconds) in enumerate(parts):
@@ -35,12 +35,6 @@ def test_the_time_left_is_about_right(seed):
         left = speed.seconds_left(float(BLOCKS - number - 1))
         if when > 60:
             assert abs(when + left - end) < (0.15 if when > end / 2 else 0.25) * end
-
-
-def test_speeds_do_not_fall_between_two_parts():
-    speed = Speed()
-    for when, seconds in finished_parts(0):
-        speed.add(when, seconds, TOKENS, 1.0)
     expected = TOKENS * WORKERS / 10
     assert speed.overall() == pytest.approx(expected, rel=0.1)
     assert speed.lately() == pytest.approx(expected, rel=0.4)
