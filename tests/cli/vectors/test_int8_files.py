@@ -4,37 +4,27 @@ import shutil
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from bert_embed.bundle.bundle import read_bundle, write_metadata
 from bert_embed.encoder import Encoder
 from bert_embed.importers.huggingface import import_huggingface
-from tests.support.command import embed, record
+from tests.support.command import record
 from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 
 
-@pytest.fixture
-def older(tiny_bundle, tmp_path):
-    """The description of a bundle whose int8 file has one scale for all words."""
-    folder = shutil.copytree(tiny_bundle, tmp_path / "older")
-    described = read_bundle(folder)
-    (folder / "bundle.json").unlink()
-    write_metadata(folder, replace(described, int8_word_scales="table"))
-    return str(folder)
-
-
-def test_only_int8_runs_of_older_bundles_are_other_runs(tiny_bundle, older, tmp_path):
-    (tmp_path / "in.txt").write_text("the bank of the river\n")
-    runs = {}
-    for precision in ("float32", "int8"):
-        for name, model in (("new", tiny_bundle), ("older", older)):
-            output = tmp_path / f"{name}-{precision}"
-            assert embed(output, model, tmp_path / "in.txt", precision=precision) == 0
-            runs[name, precision] = record(output)
-    assert runs["new", "float32"]["run"] == runs["older", "float32"]["run"]
-    assert runs["new", "int8"]["run"] != runs["older", "int8"]["run"]
-    assert runs["new", "int8"]["vectors"]["int8_word_scales"] == "balanced"
-    assert "int8_word_scales" not in runs["new", "float32"]["vectors"]
+def test_only_int8_runs_of_older_bundles_are_other_runs(tiny_bundle, tmp_path, run):
+    """Of a bundle whose int8 file has one scale for all words."""
+    older = shutil.copytree(tiny_bundle, tmp_path / "older")
+    described = read_bundle(older)
+    (older / "bundle.json").unlink()
+    write_metadata(older, replace(described, int8_word_scales="table"))
+    for precision, scales in (("float32", None), ("int8", "balanced")):
+        new, old = (
+            record(run({"in.txt": "the bank of the river\n"}, **flags, precision=precision))
+            for flags in ({"to": f"new-{precision}"}, {"to": precision, "model": older})
+        )
+        assert (new["run"] == old["run"]) == (precision == "float32")
+        assert new["vectors"].get("int8_word_scales") == scales
 
 
 def test_a_word_of_small_numbers_is_as_exact_as_one_of_large_numbers(tmp_path):

@@ -1,4 +1,4 @@
-"""Vectors in TFRecord files: tf.data reads them, and so do bert_embed.read and search."""
+"""Vectors in TFRecord files, as tf.data and our readers see them; types: unit/transforms."""
 
 import numpy as np
 import pyarrow as pa
@@ -14,52 +14,34 @@ from tests.support.command import rows, sentence_files
 pytestmark = pytest.mark.slow
 
 TYPES = {"float16": tf.float16, "bfloat16": tf.bfloat16, "int8": tf.int8, "ubinary": tf.uint8}
-
-
-@pytest.fixture
-def texts(tmp_path):
-    (tmp_path / "in.txt").write_text("the bank\nriver of money\n\n" + "the river bank " * 40)
-    return tmp_path / "in.txt"
-
-
-def examples(folder, **features):
-    paths = list(map(str, sentence_files(folder)))
-    data = tf.data.TFRecordDataset(paths)
-    return [tf.io.parse_single_example(each, features) for each in data]
+NUMBERS = ("window", "start", "stop", "num_tokens", "truncated", "text_hash")
 
 
 def one(kind):
     return tf.io.FixedLenFeature([], kind)
 
 
-def test_ids_are_integers_again_where_the_input_had_integers(tmp_path, run):
-    texts = ["the bank", "river", "the bank"]
-    pq.write_table(pa.table({"id": [7, 8, 9], "text": texts}), tmp_path / "in.parquet")
-    output = run(tmp_path / "in.parquet", output_format="tfrecord")
-    assert bert_embed.read(output)[0] == [7, 8, 9]
-
-
 @pytest.mark.parametrize("dtype", OUTPUT_DTYPES)
-def test_each_output_type_reads_as_from_parquet(run, texts, dtype):
-    parquet = run(texts, "parquet", output_dtype=dtype)
-    output = run(texts, output_dtype=dtype, output_format="tfrecord")
+def test_tensorflow_reads_what_parquet_holds(run, dtype):
+    """Windows with their places, and the vectors of each type."""
+    texts = {"in.txt": "the bank\nriver of money\n\n" + "the river bank " * 40}
+    flags = {"long_text": "windows", "max_seq_length": 20, "output_dtype": dtype}
+    parquet = run(texts, "parquet", **flags)
+    output, wanted = run(texts, output_format="tfrecord", **flags), rows(parquet)
     (ids, vectors), (found_ids, found) = bert_embed.read(parquet), bert_embed.read(output)
-    assert found_ids == ids
+    assert found_ids == ids == wanted["id"]
+    assert len(ids) > 5
     np.testing.assert_array_equal(found, vectors)
-    wanted = rows(parquet)
     kind = tf.io.FixedLenFeature([32], tf.float32) if dtype == "float32" else one(tf.string)
-    features = {"embedding": kind, "id": one(tf.string)}
-    names = ("text_hash", "num_tokens", "num_tokens_full", "truncated")
-    features |= {name: one(tf.int64) for name in names}
-    if dtype == "int8":
-        features["scale"] = one(tf.float32)
-    for row, each in enumerate(examples(output, **features)):
+    features = {"embedding": kind, "id": one(tf.string)} | dict.fromkeys(NUMBERS, one(tf.int64))
+    features |= {"scale": one(tf.float32)} if dtype == "int8" else {}
+    data = tf.data.TFRecordDataset([str(path) for path in sentence_files(output)])
+    for row, record in enumerate(data):
+        each = tf.io.parse_single_example(record, features)
         assert each["id"].numpy().decode() == ids[row]
-        for name in names:
-            assert each[name].numpy() == wanted[name][row]
+        assert [each[name].numpy() for name in NUMBERS] == [wanted[name][row] for name in NUMBERS]
         numbers = each["embedding"]
-        if dtype != "float32":
-            numbers = tf.io.decode_raw(numbers, TYPES[dtype])
+        numbers = numbers if dtype == "float32" else tf.io.decode_raw(numbers, TYPES[dtype])
         if dtype == "ubinary":
             assert numbers.numpy().tolist() == wanted["embedding"][row]
             continue
@@ -67,20 +49,11 @@ def test_each_output_type_reads_as_from_parquet(run, texts, dtype):
         np.testing.assert_array_equal(numbers.numpy().astype(np.float32) * scale, vectors[row])
 
 
-def test_windows_keep_their_places(run, texts):
-    flags = {"long_text": "windows", "max_seq_length": 20}
-    wanted = rows(run(texts, "parquet", **flags))
-    output = run(texts, output_format="tfrecord", **flags)
-    assert len(wanted["id"]) > 5
-    names = ("window", "start", "stop", "num_tokens", "truncated")
-    found = examples(output, **{name: one(tf.int64) for name in names})
-    for name in names:
-        assert [each[name].numpy() for each in found] == wanted[name]
-    assert bert_embed.read(output)[0] == wanted["id"]
-
-
-def test_search_reads_them_and_tells_the_texts(run, texts, capsys):
-    output = run(texts, output_format="tfrecord")
+def test_ids_are_integers_again_and_search_finds_them(tmp_path, run, capsys):
+    texts = ["the bank", "river of money", "the bank"]
+    pq.write_table(pa.table({"id": [7, 8, 9], "text": texts}), tmp_path / "in.parquet")
+    output = run(tmp_path / "in.parquet", output_format="tfrecord")
+    assert bert_embed.read(output)[0] == [7, 8, 9]
     assert main(["search", str(output), "river of money", "--k", "1"]) == 0
     said = capsys.readouterr().out
     assert "1. 1.0000" in said
