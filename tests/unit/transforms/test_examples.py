@@ -83,7 +83,7 @@ TEXTS = st.lists(
     length=st.integers(8, 24),
     prompt=st.sampled_from(["", "of the "]),
 )
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_a_block_comes_back_as_it_was(tokenizer, texts, long_text, length, prompt):
     overlap = 2 if "window" in long_text else None
     spec = TextSpec(length, EVERY, long_text, overlap, prompt=prompt)
@@ -99,7 +99,7 @@ def test_a_block_comes_back_as_it_was(tokenizer, texts, long_text, length, promp
 
 
 @given(texts=TEXTS, others=TEXTS, length=st.integers(8, 24))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_pairs_come_back_as_they_were(tokenizer, texts, others, length):
     others = [*others, *[""] * len(texts)][: len(texts)]
     spec = TextSpec(length, ("sentence", "token"))

@@ -51,7 +51,7 @@ def test_a_window_of_zstd_over_128_mib_is_refused_with_what_to_do(tmp_path, log)
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     suffix=st.sampled_from(sorted(COMPRESS)),
     cuts=st.lists(st.integers(0, len(stored(LINES))), max_size=4),
