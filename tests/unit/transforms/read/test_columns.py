@@ -35,11 +35,10 @@ def test_pairs_of_json_lines(tmp_path):
 
 
 def test_files_of_both_kinds_in_a_run_with_pairs(tmp_path):
-    """Each file's documents keep theirs, and one that can have no pair has an empty second text."""
+    """A file that can have no pairs has empty second texts."""
     (tmp_path / "a.jsonl").write_text('{"text": "one", "b": "two"}\n')
     (tmp_path / "b.txt").write_text("three ||| four\n")
-    by_field = read_input(tmp_path, Columns(text_b="b"))
-    assert [each.texts_b for each in by_field] == [["two"], [""]]
+    assert [each.texts_b for each in read_input(tmp_path, Columns(text_b="b"))] == [["two"], [""]]
 
 
 def test_lists_of_words(tmp_path):
@@ -58,11 +57,8 @@ def test_lists_of_words(tmp_path):
     assert block.texts == ["EU rejects German call", "plain text", " \u200b end"]
     assert block.words == [["EU", "rejects", "German call"], None, ["", "\u200b", "end"]]
     assert rejected_of([block]) == [
-        ("c", "empty text"),
-        ("d", "empty text"),
-        ("e", "text is not a string or a list of strings"),
-        ("f", "text is not a string or a list of strings"),
-        ("g", "text is not a string or a list of strings"),
+        *(("c", "empty text"), ("d", "empty text")),
+        *((name, "text is not a string or a list of strings") for name in "efg"),
     ]
     assert not any(each.blank for each in block.part.rejected)
 

@@ -90,9 +90,7 @@ def test_every_record_becomes_a_document_or_is_refused(
     folder = tmp_path_factory.mktemp("csv")
     file = io.StringIO(newline="")
     writer = csv.writer(file, quoting=quoting, lineterminator=line_end)
-    writer.writerow(["text", "id"])
-    for row in rows:
-        writer.writerow(row)
+    writer.writerows([["text", "id"], *rows])
     written = file.getvalue()
     data = BOM * mark + (written if closed else written.removesuffix(line_end)).encode()
     path = folder / ("in.csv.gz" if compressed else "in.csv")
@@ -101,11 +99,8 @@ def test_every_record_becomes_a_document_or_is_refused(
     good = [(text, name) for text, name in rows if text.strip() and name]
     assert texts_of(found) == [text for text, _ in good]
     assert [each for block in found for each in block.ids.to_pylist()] == [n for _, n in good]
-    reasons = [
-        "missing id" if not name else "empty text"
-        for text, name in rows
-        if not (text.strip() and name)
-    ]
+    bad = [name for text, name in rows if not (text.strip() and name)]
+    reasons = ["empty text" if name else "missing id" for name in bad]
     assert [reason for _, reason in rejected_of(found)] == reasons
     assert all(len(block) <= part_docs for block in found)
     places = [each for block in found for each in block.sources.to_pylist()]
@@ -117,37 +112,20 @@ def test_every_record_becomes_a_document_or_is_refused(
 
 def test_a_bad_record_is_refused_alone(tmp_path):
     lines = [
-        b"id,text",
-        b"1,one",
-        b"2,two,three",
-        b"3,caf\xe9",
-        b'4,"a"b',
-        b"",
-        b"5,",
-        b",no id",
-        b'6,"6"" pipe"',
-        b'7,7" pipe',
-        b"8,a\rb",
-        b'9,"left open',
-        b"10,ten",
+        *(b"id,text", b"1,one", b"2,two,three", b"3,caf\xe9", b'4,"a"b', b"", b"5,", b",no id"),
+        *(b'6,"6"" pipe"', b'7,7" pipe', b"8,a\rb", b'9,"left open', b"10,ten"),
     ]
     (tmp_path / "in.csv").write_bytes(b"\n".join(lines))
-    found = read_input(tmp_path, Columns(id="id"))
-    assert texts_of(found) == ["one", '6" pipe', '7" pipe']
+    [block] = found = read_input(tmp_path, Columns(id="id"))
+    assert block.texts == ["one", '6" pipe', '7" pipe']
     assert rejected_of(found) == [
-        (None, "more fields than the header"),
-        (None, "invalid UTF-8"),
-        (None, "malformed CSV"),
-        (None, "empty text"),
-        ("5", "empty text"),
-        (None, "missing id"),
-        (None, "malformed CSV"),
-        (None, "unterminated quote"),
+        *((None, "more fields than the header"), (None, "invalid UTF-8"), (None, "malformed CSV")),
+        *((None, "empty text"), ("5", "empty text"), (None, "missing id")),
+        *((None, "malformed CSV"), (None, "unterminated quote")),
     ]
-    (block,) = found
-    place = len(b"\n".join(lines[:2])) + 1
-    assert block.part.rejected[0].source == f"{tmp_path}/in.csv:{place}"
-    assert block.part.rejected[1].record == lines[3] + b"\n"
+    first, second, *_ = block.part.rejected
+    assert first.source == f"{tmp_path}/in.csv:{len(b'id,text') + len(b'1,one') + 2}"
+    assert second.record == lines[3] + b"\n"
     assert [each.blank for each in block.part.rejected] == [False] * 3 + [True] + [False] * 4
     assert block.part.records == 11
 
@@ -174,13 +152,11 @@ def test_small_files_share_a_block_each_with_its_own_header(tmp_path):
 def test_a_large_file_is_one_block_of_many_parts(tmp_path):
     rows = [f'"text\n{number}",{number}\n' for number in range(300)]
     (tmp_path / "in.csv").write_text("text,id\n" + "".join(rows))
-    files = list_input([str(tmp_path)]).first(None)
-    specs = list(plan_blocks(files, 200))
-    assert [(spec.number, spec.spread) for spec in specs] == [(0, True)]
+    [spec] = plan_blocks(list_input([str(tmp_path)]).first(None), 200)
+    assert (spec.number, spec.spread) == (0, True)
     found = read_input(tmp_path, block_bytes=200)
     assert texts_of(found) == [f"text\n{number}" for number in range(300)]
-    ends = {each.part.end_of_file for each in found} - {None}
-    assert ends == {300}
+    assert {each.part.end_of_file for each in found} - {None} == {300}
 
 
 @pytest.mark.parametrize("limit", [1, 7, 299, 300, 5000])
@@ -205,10 +181,9 @@ def test_a_limit_keeps_the_first_records(tmp_path, limit, name):
         (b"id,body\n1,one\n", "text_column text is not a column of .*, which has id, body"),
     ],
 )
-def test_a_file_without_a_good_header_is_refused_by_name(tmp_path, data, message):
-    (tmp_path / "in.csv.gz").write_bytes(gzip.compress(data))
+def test_a_file_without_a_good_header_is_refused_by_name(read, data, message):
     with pytest.raises(ValueError, match=message):
-        read_input(tmp_path)
+        read(data, "in.csv.gz", id=None)
 
 
 def test_a_quote_left_open_does_not_fill_the_memory(tmp_path):
