@@ -98,6 +98,7 @@ SKIPPABLE = b"\x50\x2a\x4d\x18\x04\0\0\0abcd"
         ("a.txt", b"one\rtwo\r\r"),
         ("mark.txt", b"\xef\xbb\xbfone\ntwo\n"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",  # gzip writes the time
 )
 def test_what_a_file_holds_is_read_whatever_it_is_called(read, name, data):
     _, reasons, found = read(data, name, id=None)
