@@ -16,7 +16,7 @@ _TYPES: dict[Any, str] = {
     flags.true_or_false: "bool",
     flags.Whole: "int",
     flags.Wholes: "int | Sequence[int]",
-    flags.Decimal: "float",
+    flags.not_negative: "float",
     flags.Share: "str | int",
     flags.Day: "str",
     flags.names: "str | Sequence[str]",

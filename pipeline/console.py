@@ -136,14 +136,14 @@ def answer_json(*lines: str) -> None:
 
     That is as in a Python string, which no reader of JSON takes.
     """
+
+    def escaped(match: re.Match[str]) -> str:
+        units = match[0].encode("utf-16-be", "surrogatepass").hex()
+        return re.sub("....", r"\\u\g<0>", units)
+
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     changed = _CONTROL if encoding.lower().startswith("utf") else _NO_ASCII
-    answer(*(changed.sub(_json_escape, line) for line in lines))
-
-
-def _json_escape(match: re.Match[str]) -> str:
-    units = match[0].encode("utf-16-be", "surrogatepass").hex()
-    return re.sub("....", r"\\u\g<0>", units)
+    answer(*(changed.sub(escaped, line) for line in lines))
 
 
 def warn(*lines: str) -> None:

@@ -179,7 +179,6 @@ class JobStopped(Exception):
 
 
 def _start(attempt: Attempt) -> ExitCode:
-    """Does what a command is for unless it is done already, and says what came out."""
     run = attempt.run
     try:
         record, started = run_to_end(attempt)
@@ -261,7 +260,6 @@ def run_job(attempt: Attempt, record: RunRecord) -> None:
 
 
 def _report_running(output: str, job: JobGoesOn) -> ExitCode:
-    """Says where to find a job that outlives this command."""
     record = join(output, RUN_FILE)
     if job.why in ("running", "unknown"):
         warn(f"error: {job}")
@@ -428,7 +426,6 @@ def run_for_caller(options: Options, shown: bool) -> dict[str, Any]:
 
 
 def _written(run: EmbedRun) -> dict[str, Any] | None:
-    """What `run.json` says now, None if it says nothing."""
     record = read_record(run.output)
     return None if record is None else record.to_dict()
 

@@ -71,7 +71,6 @@ def opened(folder: str, model: str | None, by: str | None) -> SearchedOutput:
 
 
 def _check_kinds(folder: str, settings: dict[str, Any], by: str | None) -> None:
-    """Refuses an output without the vectors to compare."""
     held = searchable(settings)
     if by is not None and by not in held and held:
         raise UsageError(

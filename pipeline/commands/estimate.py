@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate, cycle
 from typing import Any
 
@@ -158,30 +159,19 @@ def _sampled(run: EmbedRun, exact: bool) -> Iterator[tuple[float, TokenBlock]]:
 
     Each block has a weight: how many times as much of the input is like it.
     """
-    table, files, total = run.work.table, run.source.files, float(run.source.bytes)
-    tokenizer, spec = load_tokenizer(run.work.bundle), run.work.token_spec
-    pieces: list[tuple[int, list[tuple[float, TokenBlock]]]]
-    if table is not None:
-        total = float(table.rows)
-        rows = (token_block(one, tokenizer, spec) for one in sample_rows(table, _TABLE_ROWS))
-        pieces = [(1, [(float(_records(block)), block) for block in rows])]
-    else:
-        places = _places(files, exact)
-        most = math.inf if exact else _PIECE
-        pieces = [
-            (number, list(_read(run, *place, most * number))) for place, number in places.items()
-        ]
+    files, whole = run.source.files, exact or run.work.table is not None
+    places = Counter((file, file.as_block()) for file in files) if whole else _places(files)
+    most = math.inf if whole else _PIECE
+    pieces = [(n, list(_read(run, *place, most * n))) for place, n in places.items()]
     sizes = [sum(size for size, _ in parts) for _, parts in pieces]
     filled = sum(number for (number, _), size in zip(pieces, sizes, strict=True) if size)
     for (number, parts), read in zip(pieces, sizes, strict=True):
-        weight = 1.0 if exact else total * number / filled / max(read, 1)
+        weight = 1.0 if exact else run.source.bytes * number / filled / max(read, 1)
         yield from ((weight, block) for _, block in parts)
 
 
-def _places(files: list[InputFile], exact: bool) -> Counter[tuple[InputFile, BlockSpec]]:
+def _places(files: list[InputFile]) -> Counter[tuple[InputFile, BlockSpec]]:
     """Where evenly spaced places are, and how many are in the same file read from its start."""
-    if exact:
-        return Counter((file, file.as_block()) for file in files)
     starts = [0, *accumulate(file.text_bytes for file in files)]
     places: Counter[tuple[InputFile, BlockSpec]] = Counter()
     for number in range(_PLACES):
@@ -200,37 +190,40 @@ def _read(
     run: EmbedRun, file: InputFile, spec: BlockSpec, most: float
 ) -> Iterator[tuple[float, TokenBlock]]:
     """The first parts of a block, tokenized, and how many bytes of the input each is."""
-    work, columns = run.work, run.work.columns
-    share, tokenizer = file.text_bytes / max(file.stop, 1), load_tokenizer(work.bundle)
+    work, share = run.work, run.source.bytes / max(run.source.documents, 1)
+    tokenized = partial(token_block, tokenizer=load_tokenizer(work.bundle), spec=work.token_spec)
     sized: Iterator[tuple[float, TokenBlock]]
     if work.reading is not None:
-        share = run.source.bytes / max(run.source.documents, 1)
-        examples = example_blocks(spec, work.reading, _EXAMPLE_DOCS, _PIECE, ())
-        sized = ((share * _records(block), block) for block in examples)
+        blocks = example_blocks(spec, work.reading, _EXAMPLE_DOCS, _PIECE, ())
+        sized = ((share * _records(block), block) for block in blocks)
+    elif work.table is not None:
+        tables = map(tokenized, sample_rows(work.table, _TABLE_ROWS))
+        sized = ((share * _records(block), block) for block in tables)
     else:
-        if spec.compression is not None:  # as in its first megabyte
-            with open_listed(file.info) as raw:
-                packed, size = raw.read(_PACKED), 0
-            with suppress(InputError):  # a part of a file ends too early
-                stream = io.BytesIO(packed)
-                for data in decompressed(stream, spec.compression, file.info.path, _PIECE):
-                    size += len(data)
-            share = len(packed) / max(size, 1)
-        parts = (
-            (part, parse_part(spec, part, columns, time.perf_counter()))
-            for part in parts_of(spec, _MOST_DOCS, _PIECE, columns)
-        )
+        share = _stored_share(spec) if spec.compression else file.text_bytes / max(file.stop, 1)
         sized = (
             (
                 share * sum(one.size for one in part.contents),
-                token_block(block, tokenizer, work.token_spec),
+                tokenized(parse_part(spec, part, work.columns, time.perf_counter())),
             )
-            for part, block in parts
+            for part in parts_of(spec, _MOST_DOCS, _PIECE, work.columns)
         )
     for read, block in sized:
         yield read, block
         if (most := most - read) <= 0:
             return
+
+
+def _stored_share(spec: BlockSpec) -> float:
+    """How many stored bytes a byte of a compressed file's text takes, by its first megabyte."""
+    info, size = spec.slices[0].info, 0
+    with open_listed(info) as raw:
+        packed = raw.read(_PACKED)
+    stream, compression = io.BytesIO(packed), required(spec.compression, "compression")
+    with suppress(InputError):  # a part of a file ends too early
+        for data in decompressed(stream, compression, info.path, _PIECE):
+            size += len(data)
+    return len(packed) / max(size, 1)
 
 
 def _measured(

@@ -128,7 +128,6 @@ def _names(words: Iterable[str]) -> list[str]:
 
 
 def _beam_parser() -> argparse.ArgumentParser:
-    """The parser of all of Beam's own flags."""
     from apache_beam.options.pipeline_options import PipelineOptions
 
     parser = Parser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
@@ -229,7 +228,6 @@ def _naming_file(path: str | None, is_of_file: Callable[[str], bool]) -> Iterato
 
 
 def _settings(path: str) -> dict[Any, Any]:
-    """The flags in a YAML file; SettingError if it is not such a file."""
     import yaml
 
     try:

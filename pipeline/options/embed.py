@@ -19,7 +19,6 @@ from bert_embed.pipeline.options.flags import (
     BLOCKS,
     DAY,
     LAYERS,
-    NOT_NEGATIVE,
     SHARE,
     Choice,
     CommandOptions,
@@ -31,6 +30,7 @@ from bert_embed.pipeline.options.flags import (
     joined_names,
     looks_like_table,
     names,
+    not_negative,
     one_text,
     place,
     places,
@@ -409,10 +409,10 @@ class EstimateOptions(Options):
         "of a machine like this one, or with --accelerator, in any currency: multiplied by the "
         "hours",
         "N",
-        kind=NOT_NEGATIVE,
+        kind=not_negative,
     )
     seconds: float = flag(
-        "how long to measure the model's speed here; 0: not at all", "N", 3.0, kind=NOT_NEGATIVE
+        "how long to measure the model's speed here; 0: not at all", "N", 3.0, kind=not_negative
     )
 
 
@@ -512,7 +512,6 @@ def _of_kinds(options: Options, vectors: tuple[str, ...]) -> Iterator[tuple[str,
 
 
 def _fitting(kind: Kind) -> str:
-    """The formats of files that hold vectors of a kind."""
     formats = VECTOR_FORMATS.values()
     return " or ".join(one.name for one in formats if one.fits(kind) and not one.loads)
 

@@ -15,6 +15,7 @@ from functools import partial
 from numbers import Number
 from typing import Any, ClassVar
 
+from bert_embed.base.arguments import one_of
 from bert_embed.base.errors import SettingError
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.transforms.bigquery.client import NAME, SCHEME
@@ -78,10 +79,7 @@ class Choice:
     def __call__(self, name: str, value: Any) -> str:
         if type(value).__name__ in _BOOLS:
             value = str(value).lower()
-        text = self.read(one_text(name, value))
-        if text not in self.choices:
-            raise SettingError(name, f"must be one of {', '.join(self.choices)}, got {text!r}")
-        return text
+        return one_of(name, self.read(one_text(name, value)), self.choices)
 
 
 @dataclass(frozen=True)
@@ -145,21 +143,15 @@ class Wholes:
         return number
 
 
-@dataclass(frozen=True)
-class Decimal:
-    """A number that `fits`; messages say what is `wanted`."""
-
-    wanted: str
-    fits: Callable[[float], bool]
-
-    def __call__(self, name: str, value: Any) -> float:
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            raise SettingError(name, f"must be a number, got {value!r}") from None
-        if not self.fits(number):
-            raise SettingError(name, f"must be {self.wanted}, got {number:g}")
-        return number
+def not_negative(name: str, value: Any) -> float:
+    """A finite number of at least 0."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise SettingError(name, f"must be a number, got {value!r}") from None
+    if not 0 <= number < math.inf:
+        raise SettingError(name, f"must be at least 0, got {number:g}")
+    return number
 
 
 def names(name: str, value: Any) -> tuple[str, ...]:
@@ -259,7 +251,6 @@ class Day:
 
 SHARE, POSITIVE, AT_LEAST_ZERO, DAY = Share(), Whole(1), Whole(0), Day()
 LAYERS = Wholes(r"-?\d+", "numbers with commas, such as -1,-2")
-NOT_NEGATIVE = Decimal("at least 0", lambda number: 0 <= number < math.inf)
 BLOCKS = Wholes(r"\d+", "block numbers with commas", are_set=True)
 
 

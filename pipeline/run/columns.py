@@ -373,7 +373,6 @@ def _check_json(
 
 
 def _has_field(fields: _Fields, name: str) -> bool:
-    """Whether the first records of a file have a field, or the names of its folders."""
     return (
         name in fields.names
         or name in partitions(fields.file.info.path)
@@ -470,7 +469,6 @@ def _name_and_type(word: str) -> tuple[str, str | None]:
 
 
 def _extra_type(name: str, requested: str | None, files: list[InputFile]) -> pa.DataType:
-    """The type of one column: the requested one, else one that holds the values of all files."""
     formats = {file.format for file in files}
     stored: dict[pa.DataType, str] = {}  # in Parquet files, each with the first that has it
     for file in files:
@@ -493,7 +491,6 @@ def _extra_type(name: str, requested: str | None, files: list[InputFile]) -> pa.
 
 
 def _held_type(name: str, stored: Mapping[pa.DataType, str]) -> pa.DataType:
-    """The type that holds the values of a column of these types."""
     plain = {kind: plain_type(kind) for kind in stored}
     for kind, place in stored.items():
         if plain[kind] is None:

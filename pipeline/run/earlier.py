@@ -268,7 +268,6 @@ def _record(folder: str, is_named: bool) -> RunRecord | None:
 
 
 def _check_same(place: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
-    """Refuses an output whose vectors are not comparable with those of this run."""
     differs = difference(theirs, ours)
     if differs is not None:
         how = "give the ids in the input the type that they had" * differs.startswith("id_type")

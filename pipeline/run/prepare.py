@@ -279,7 +279,6 @@ def plan_work(options: Options, job: RunnerOptions, source: Source, state: Outpu
 
 
 def _vector_spec(options: Options, bundle: Bundle) -> VectorSpec:
-    """The recipe's or the model's own settings, changed by the options."""
     changes = options.vector_changes
     if "sentence" not in options.granularity or options.pooling == "pooler":
         changes["dense"] = 0  # the model's Dense modules take pooled vectors of texts

@@ -287,7 +287,6 @@ def failed_parts(run: EmbedRun, state: OutputState) -> list[tuple[int, int]]:
 
 @contextmanager
 def _table_errors() -> Iterator[None]:
-    """Raises UsageError where a table cannot be read."""
     try:
         yield
     except ValueError as error:

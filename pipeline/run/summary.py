@@ -172,7 +172,6 @@ def summary_lines(output: str, record: RunRecord, page: str | None = None) -> It
 
 
 def _change_lines(changes: ChangeCounts) -> Iterator[str]:
-    """What is new, changed and gone since the earlier outputs."""
     listed = f" ({DELETED}/ lists them)" if changes.gone and not changes.withheld else ""
     yield (
         f"{changes.new:,} new, {changes.changed:,} changed, {changes.gone:,} gone of "
@@ -202,7 +201,6 @@ def _percent(share: float) -> str:
 
 
 def _unfit_lines(record: RunRecord) -> Iterator[str]:
-    """The values that the types of extra columns could not hold."""
     kinds = record.input.extra_columns or {}
     for name, count in record.numbers.unfit.items():
         kind, values = kinds.get(name, ""), counted(count, "value is", "values are")

@@ -138,7 +138,6 @@ def quiet_channels() -> Iterator[None]:
 
 
 def _last_line(error: BaseException) -> str:
-    """The line of the original error."""
     text = _JOB_ENDED.sub("", str(error), count=1)
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if re.search(r"\w", line) and not _JAVA_FRAME.match(line)]

@@ -38,7 +38,7 @@ _TYPES = {
     flags.Choice: (str, str),
     flags.Sized: (str, str),
     flags.Whole: (int, int),
-    flags.Decimal: (float, float),
+    flags.not_negative: (float, float),
     flags.Wholes: (tuple[int, ...], int | Sequence[int]),
     flags.names: (tuple[str, ...], str | Sequence[str]),
     flags.Share: (str, str | int),
