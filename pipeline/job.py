@@ -52,10 +52,11 @@ from bert_embed.pipeline.runners.errors import (
 from bert_embed.pipeline.runners.launch import (
     bundle_for_workers,
     describe_idle_job,
+    earlier_job_lines,
     notes_of_this_machine,
     run_on_runner,
+    server_notes,
 )
-from bert_embed.pipeline.runners.portable import earlier_job_lines, server_notes
 from bert_embed.pipeline.texts import sample_texts
 from bert_embed.results.chain import EarlierLists
 from bert_embed.results.files import EXAMPLES
