@@ -79,7 +79,20 @@ def start(options: Options) -> ExitCode:
     if options.dry_run:
         answer(*forecast(run))
         return ExitCode.DONE
-    return _start(Attempt(run))
+    attempt = Attempt(run)
+    try:
+        record, started = run_to_end(attempt)
+    except JobGoesOn as job:
+        return _report_running(attempt.output, job)
+    except JobStopped as stopped:
+        return _report_end(attempt, required(stopped.__cause__, "cause of the end"))
+    if not started:
+        describe_idle_job(run.job, attempt.identity)
+    say(*_summary(run, record, started))
+    if (problem := problem_of(record, run.options)) is None:
+        return ExitCode.DONE
+    warn(f"error: {problem}")
+    return ExitCode.TOO_MANY_REJECTED
 
 
 def checked_run(options: Options) -> EmbedRun:
@@ -177,23 +190,6 @@ def plan_of(run: EmbedRun) -> list[str]:
 
 class JobStopped(Exception):
     """A job ended before its output was complete; what ended it is the cause."""
-
-
-def _start(attempt: Attempt) -> ExitCode:
-    run = attempt.run
-    try:
-        record, started = run_to_end(attempt)
-    except JobGoesOn as job:
-        return _report_running(attempt.output, job)
-    except JobStopped as stopped:
-        return _report_end(attempt, required(stopped.__cause__, "cause of the end"))
-    if not started:
-        describe_idle_job(run.job, attempt.identity)
-    say(*_summary(run, record, started))
-    if (problem := problem_of(record, run.options)) is None:
-        return ExitCode.DONE
-    warn(f"error: {problem}")
-    return ExitCode.TOO_MANY_REJECTED
 
 
 def run_to_end(

@@ -22,7 +22,6 @@ from bert_embed.pipeline.runners.options import (
     DEFAULT_RUNNER,
     RunnerOptions,
     accelerator_part,
-    device_of,
 )
 
 ONE_PROCESS = "no_use_multiple_sdk_containers"
@@ -99,16 +98,6 @@ class BeamFlags:
     def accelerator_type(self) -> str | None:
         """The service's name of the accelerator that either of them names."""
         return accelerator_part(self.accelerator or "", "type")
-
-    @property
-    def topology(self) -> str | None:
-        """How the chips of that TPU are arranged."""
-        return accelerator_part(self.worker_accelerator or "", "topology")
-
-    @property
-    def device(self) -> str | None:
-        """The `--device` that computes on it; None without one."""
-        return device_of(self.accelerator_type) if self.accelerator_type else None
 
     @property
     def labels(self) -> dict[str, str]:

@@ -55,7 +55,7 @@ def accelerator_of(job: RunnerOptions) -> Accelerator | None:
     if job.accelerator is not None:
         return ACCELERATORS[job.accelerator]
     flags = BeamFlags.of(job.beam_args)
-    wanted = flags.accelerator_type, flags.topology
+    wanted = flags.accelerator_type, accelerator_part(flags.worker_accelerator or "", "topology")
     known = (one for one in ACCELERATORS.values() if (one.type, one.topology) == wanted)
     return next(known, None)
 
@@ -226,8 +226,7 @@ def for_dataflow(job: RunnerOptions, read: Sequence[tuple[str, str]], output: st
         raise UsageError(problem)
     with requires("--runner DataflowRunner", "apache-beam[gcp]"):
         import google.cloud.dataflow  # noqa: F401
-    device = chosen.device if chosen else flags.device
-    return replace(job, device=device) if device else job
+    return replace(job, device=device_of(type_name)) if type_name else job
 
 
 def model_threads(job: RunnerOptions) -> int | None:
