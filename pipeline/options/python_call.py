@@ -16,11 +16,7 @@ from bert_embed.base.errors import (
 )
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import NoAnswer, UsageError
-from bert_embed.pipeline.options.command_line import (
-    UnknownFlags,
-    beam_words,
-    read_options,
-)
+from bert_embed.pipeline.options.command_line import UnknownFlags, beam_words, read_options
 from bert_embed.pipeline.options.commands import CompareOptions, ExportOptions, SearchOptions
 from bert_embed.pipeline.options.embed import FLAGS, Options
 from bert_embed.pipeline.options.flags import flags_of, items_of, one_text
@@ -149,8 +145,8 @@ def outputs_given(name: str, value: Any) -> tuple[str, ...]:
     items = [value] if isinstance(value, str | os.PathLike) else items_of(value)
     for item in [value] if items is None else items:
         if not isinstance(item, str | os.PathLike):
-            kind = type(item).__name__
             hint = "vectors in memory are compared by similarity of an encoder"
+            kind = type(item).__name__
             raise SettingError(name, f"must name outputs of runs, got a {kind}; {hint}")
     if not items:
         raise SettingError(name, "must name an output, got none")
@@ -165,13 +161,12 @@ def named_as_in_python() -> Iterator[None]:
     except SettingError as error:
         problem = hide_secrets(str(error)).removeprefix(f"{error.setting} ")
         raise SettingError(error.setting, problem, *error.settings[1:]) from None
-    except InputError as error:
-        raise UsageError(hide_secrets(without_dashes(str(error)))) from None
-    except NoAnswer as error:
-        raise NoAnswer(hide_secrets(without_dashes(str(error)))) from None
+    except (InputError, NoAnswer) as error:
+        kind = NoAnswer if isinstance(error, NoAnswer) else UsageError
+        raise kind(hide_secrets(without_dashes(str(error)))) from None
     except OSError as error:  # of a file that cannot be read or written
-        kind = StorageError if is_passing(error) else UsageError
-        raise kind(hide_secrets(error_text(error))) from error
+        passing = StorageError if is_passing(error) else UsageError
+        raise passing(hide_secrets(error_text(error))) from error
 
 
 def without_dashes(message: str) -> str:

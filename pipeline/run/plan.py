@@ -294,9 +294,14 @@ class Widths:
     plain: int = 0  # of a document, in what heads make, stored as float32 whatever the type
 
     @property
-    def row(self) -> int:
-        """Numbers of a document that are in memory at a time, tokens apart."""
-        return max(self.document + self.plain, 1)
+    def part_docs(self) -> int:
+        """Maximum number of documents in a part, which is held in memory as a whole."""
+        return max(1, min(MOST_PART_DOCS, _MOST_PART_BYTES // self.row_bytes))
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a document that are in memory at a time, tokens apart."""
+        return 4 * max(self.document + self.plain, 1)
 
     @classmethod
     def of(cls, text_spec: TextSpec, vector_spec: VectorSpec, bundle: Bundle) -> "Widths":
@@ -336,7 +341,7 @@ def block_bytes(total: int, bundle: Bundle, widths: Widths, accelerated: bool = 
         # A token is some four bytes of text, and so is each of its numbers.
         size = min(size, max(_MOST_TOKEN_BYTES // widths.held, _SMALLEST_BLOCK))
     if widths.step:
-        rows = _MOST_PART_BYTES // (4 * widths.row)
+        rows = _MOST_PART_BYTES // widths.row_bytes
         size = min(size, max(rows * widths.step * _TEXT_BYTES_A_TOKEN, _SMALLEST_BLOCK))
     return size
 
@@ -375,16 +380,10 @@ def estimated_size(
     """Estimates the bytes of the output; of `tokens` that nobody counted, by those of the texts."""
     if tokens is None:
         tokens = text_bytes // _TEXT_BYTES_A_TOKEN
-    text_size = text_bytes if options.keep_text else 0
     numbers = documents * widths.document + tokens * widths.token
-    plain = documents * widths.plain
-    written = FORMATS[options.output_format]
-    return text_size + written.size(documents, tokens, numbers, plain, options.output_dtype)
-
-
-def part_docs(widths: Widths) -> int:
-    """Maximum number of documents in a part, which is held in memory as a whole."""
-    return max(1, min(MOST_PART_DOCS, _MOST_PART_BYTES // (4 * widths.row)))
+    sizes = documents, tokens, numbers, documents * widths.plain, options.output_dtype
+    text_size = text_bytes if options.keep_text else 0
+    return text_size + FORMATS[options.output_format].size(*sizes)
 
 
 _SUFFIXES = (".csv", ".json", ".jsonl", ".npy", ".npz", ".parquet", ".tfrecord", ".txt")

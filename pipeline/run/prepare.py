@@ -22,10 +22,7 @@ from bert_embed.pipeline.run.columns import (
     text_options,
 )
 from bert_embed.pipeline.run.earlier import earlier_outputs
-from bert_embed.pipeline.run.output import (
-    OutputState,
-    check_folder,
-)
+from bert_embed.pipeline.run.output import OutputState, check_folder
 from bert_embed.pipeline.run.plan import (
     EmbedRun,
     Source,
@@ -37,15 +34,9 @@ from bert_embed.pipeline.run.plan import (
     estimated_rows,
     estimated_size,
     head_settings,
-    part_docs,
 )
 from bert_embed.pipeline.run.state import disk_note
-from bert_embed.pipeline.run.tables import (
-    QueryNotRun,
-    find_input,
-    find_load,
-    since_compared,
-)
+from bert_embed.pipeline.run.tables import QueryNotRun, find_input, find_load, since_compared
 from bert_embed.pipeline.runners.beam import BeamFlags
 from bert_embed.pipeline.runners.dataflow import check_permissions
 from bert_embed.pipeline.runners.launch import (
@@ -269,7 +260,7 @@ def plan_work(options: Options, job: RunnerOptions, source: Source, state: Outpu
         metadata=metadata,
         digest=source.digest,
         block_bytes=size,
-        part_docs=part_docs(widths),
+        part_docs=widths.part_docs,
         planned=planned or planned_work(source.files, plan_blocks(source.files, size)),
         skipped=skipped,
         reading=reading_of(bundle, text_spec, source.settings) if source.examples else None,

@@ -26,10 +26,7 @@ from bert_embed.pipeline.runners.beam import BeamFlags
 from bert_embed.results.chain import EarlierLists
 from bert_embed.results.columns import requiring
 from bert_embed.results.names import kinds_of
-from bert_embed.results.run_record import (
-    QueryRows,
-    read_record,
-)
+from bert_embed.results.run_record import QueryRows, read_record
 from bert_embed.storage.files import FileInfo, join
 from bert_embed.storage.gcs import QUICK
 from bert_embed.transforms.bigquery.client import (

@@ -30,13 +30,7 @@ from bert_embed.pipeline.runners.options import (
     device_of,
 )
 from bert_embed.storage.files import is_remote
-from bert_embed.storage.gcs import (
-    LOOK_AT_BUCKET,
-    QUICK,
-    SCHEME,
-    held_permissions,
-    service_session,
-)
+from bert_embed.storage.gcs import LOOK_AT_BUCKET, QUICK, SCHEME, held_permissions, service_session
 
 _BY_JOB, _HINTED = "--dataflow_service_options worker_accelerator", "--resource_hints accelerator"
 _SEVERAL = "use_multiple_sdk_containers"
