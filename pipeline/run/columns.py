@@ -419,16 +419,16 @@ def check_columns(
     """Refuses columns of heads that clash with others, or that a BigQuery table cannot have."""
     for kind, head in heads.items():
         of_head: list[str] = []
+        start, of_model = f"--vectors {kind}: the label", f"of --model {options.model}"
         for label in head.get("labels", ()):
             if options.loads_table:
                 check_column(label, "vectors")
-            named = f"--vectors {kind}: the label {{}} of --model {options.model}"
             if not label or label.lower() in of_head:
-                raise UsageError(f"{named.format(repr(label))} is not unique")
+                raise UsageError(f"{start} {label!r} {of_model} is not unique")
             of_head.append(label.lower())
             if label.lower() in (*OWN_COLUMNS, LABEL, *[TEXT] * options.keep_text):
                 clash = f"clashes with the output's own column {label.lower()}"
-                raise UsageError(f"{named.format(label)} {clash}")
+                raise UsageError(f"{start} {label} {of_model} {clash}")
         settings, made = {"heads": heads}, KINDS[kind]
         of_head += map(str.lower, (*made.names(settings), *loaded_types(made, settings)))
         for name in () if extra is None else extra.names:
@@ -475,18 +475,18 @@ def _extra_type(name: str, requested: str | None, files: list[InputFile]) -> pa.
         kind = None if file.footer is None else type_of(file.footer.schema, name)
         if kind is not None and not pa.types.is_null(kind):
             stored.setdefault(kind, file.info.path)
-    types, place = ", ".join(TYPES), ""
+    place = ""
     if requested is not None or not stored:
         kind = TYPES[requested or "string"]
-    else:
+    else:  # one that holds the values of all files
         kind = _held_type(name, stored)
         place = f" in {next(iter(stored.values()))}"
-    cannot = f"--extra_columns {name} is {kind}{place}, which {{}} files cannot hold"
+    said = f"--extra_columns {name} is {kind}{place}, which"
     if place and type_name(kind) is None and formats & {"jsonl", "csv"}:
-        cure = f"write {name}:TYPE with one of {types}"
-        raise UsageError(f"{cannot.format('JSON lines and CSV')}; {cure}")
+        cure = f"write {name}:TYPE with one of {', '.join(TYPES)}"
+        raise UsageError(f"{said} JSON lines and CSV files cannot hold; {cure}")
     if is_list(kind) and "csv" in formats:
-        raise UsageError(f"{cannot.format('CSV')}; embed them in separate runs")
+        raise UsageError(f"{said} CSV files cannot hold; embed them in separate runs")
     return kind
 
 

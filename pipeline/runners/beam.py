@@ -74,11 +74,6 @@ class BeamFlags:
         return list(self["dataflow_service_options"] or ())
 
     @property
-    def one_process(self) -> bool:
-        """Whether a worker is limited to one process."""
-        return ONE_PROCESS in self.experiments
-
-    @property
     def worker_accelerator(self) -> str | None:
         """The accelerator of every worker, in the service's syntax."""
         return _after(self.service_options, _SERVICE)

@@ -227,7 +227,7 @@ def model_threads(job: RunnerOptions) -> int | None:
     """Threads of a model on workers: one where Dataflow starts a process per core."""
     if job.threads is not None or job.device in ("gpu", "tpu"):
         return job.threads
-    return None if BeamFlags.of(job.beam_args).one_process else 1
+    return None if ONE_PROCESS in BeamFlags.of(job.beam_args).experiments else 1
 
 
 def completed_flags(job: RunnerOptions, identity: Identity) -> list[str]:
@@ -261,7 +261,7 @@ def _workers(job: RunnerOptions, flags: BeamFlags) -> Iterator[str]:
         yield f"--disk_size_gb={ACCELERATOR_DISK_GB if accelerated else CPU_DISK_GB}"
     shares_gpu = "use_nvidia_mps" in (flags.accelerator or "")
     if accelerated and not (shares_gpu or _SEVERAL in flags.experiments):
-        if not flags.one_process:
+        if ONE_PROCESS not in flags.experiments:
             yield f"--experiments={ONE_PROCESS}"
         if not flags["number_of_worker_harness_threads"]:
             yield f"--number_of_worker_harness_threads={_BUNDLES}"
@@ -281,7 +281,8 @@ def worker_lines(job: RunnerOptions) -> Iterator[str]:
         machine = flags["machine_type"] or "a machine that Dataflow chooses"
         chosen = ACCELERATORS.get(job.accelerator or "")
         chips = f"{counted(chosen.chips, 'chip')} ({accelerator})" if chosen else accelerator
-        processes = f"one process ({ONE_PROCESS})" if flags.one_process else "several processes"
+        one = ONE_PROCESS in flags.experiments
+        processes = f"one process ({ONE_PROCESS})" if one else "several processes"
         yield f"each worker: {machine}, {chips}, {flags['disk_size_gb']} GB of disk, {processes}"
 
 
