@@ -3,6 +3,7 @@
 `input_ids`, `input_mask`, `segment_ids` have google-research/bert's names, and are not padded.
 """
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 
 import numpy as np
@@ -41,11 +42,10 @@ class ExampleSettings:
 
 def are_settings(data: bytes | None) -> bool:
     """Whether a file holds settings, of any version; others may give theirs the same name."""
-    try:
+    with suppress(orjson.JSONDecodeError):
         row = orjson.loads(data or b"")
-    except orjson.JSONDecodeError:
-        return False
-    return isinstance(row, dict) and {"format", "tokenizer", "prompt_tokens"} <= row.keys()
+        return isinstance(row, dict) and {"format", "tokenizer", "prompt_tokens"} <= row.keys()
+    return False
 
 
 def settings_from_json(data: bytes) -> ExampleSettings:
@@ -69,9 +69,8 @@ def example_files(block: TokenBlock, folder: OutputFolder, tokenizer: str) -> di
         return {}
     part, windows, data = block.part, block.layout.windows, example_bytes(block, tokenizer)
     rows = len(block) if windows is None else len(windows.document)
-    return folder.write(
-        EXAMPLES, part.block, part.number, ".tfrecord", lambda file: file.write(data), rows
-    )
+    place = EXAMPLES, part.block, part.number, ".tfrecord"
+    return folder.write(*place, lambda file: file.write(data), rows)
 
 
 def example_bytes(block: TokenBlock, tokenizer: str) -> bytes:

@@ -176,11 +176,8 @@ def block_record_bytes(record: BlockRecord, run: str) -> bytes:
 
 def read_block_record(folder: OutputFolder, block: int, part: int, run: str) -> BlockRecord | None:
     """An earlier attempt's record of a part, or None if there is none of this run."""
-    data = read_bytes(folder.block_record(block, part))
-    record = None if data is None else parse_block_record(data, run)
-    if record is None or (record.block, record.part) != (block, part):
-        return None
-    return record
+    record = parse_block_record(read_bytes(folder.block_record(block, part)) or b"", run)
+    return record if record and (record.block, record.part) == (block, part) else None
 
 
 def parse_block_record(data: bytes, run: str) -> BlockRecord | None:

@@ -412,5 +412,6 @@ def settings_places(file: str) -> list[str]:
     """Where the settings of a file of examples may be: beside its folder, or beside the file."""
     folder = file.rpartition("/")[0]
     above, _, name = folder.rpartition("/")
-    places = [folder] if name != EXAMPLES else [above, folder]
-    return [join(place, SETTINGS_FILE) for place in places]
+    return [
+        join(place, SETTINGS_FILE) for place in ([above] if name == EXAMPLES else []) + [folder]
+    ]

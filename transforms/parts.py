@@ -329,15 +329,8 @@ def plan_blocks(files: Sequence[InputFile], block_bytes: int) -> Iterator[BlockS
             held += file.text_bytes
         elif file.read_through:
             large = file.text_bytes >= block_bytes and file.format != WHOLE_FILES
-            yield BlockSpec(
-                number,
-                file.format,
-                (whole,),
-                file.compression,
-                file.records,
-                read_through=True,
-                spread=few and large,
-            )
+            settings = file.format, (whole,), file.compression, file.records
+            yield BlockSpec(number, *settings, read_through=True, spread=few and large)
             number += 1
         else:
             size = file.stop if file.format == WHOLE_FILES else block_bytes

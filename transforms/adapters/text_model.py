@@ -322,14 +322,14 @@ def _split_no_bundles(pipeline: beam.Pipeline) -> None:
     pipeline.options.view_as(DebugOptions).add_experiment("prism_disable_sdf_split")
 
 
+@dataclass(eq=False)
 class _LoadModel(beam.DoFn):
     """Loads the model in the process that begins the job, while a stream has no element yet."""
 
-    def __init__(self, handler: TextModelHandler) -> None:
-        self._handler = handler
+    handler: TextModelHandler
 
     def setup(self) -> None:
-        self._model = self._handler.load_model()
+        self._model = self.handler.load_model()
 
     def process(self, begin: bytes) -> None:
         """Does nothing: `setup` loads the model."""

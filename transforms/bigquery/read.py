@@ -185,8 +185,7 @@ def _opened(request: TableRequest) -> list[str]:
 def _dealt_rows(stream: str, request: TableRequest) -> Iterator[_Member]:
     with RedactErrors("read the table"):
         for rows in joined_batches(stream_rows(stream, f"table {request.table}")):
-            for group, piece in deal_out(rows, request):
-                yield group, (_ROWS, piece)
+            yield from ((group, (_ROWS, piece)) for group, piece in deal_out(rows, request))
 
 
 def sample_rows(request: TableRequest, most: int) -> Iterator[DocumentBlock]:
@@ -274,23 +273,19 @@ def row_blocks(
 ) -> Iterator[DocumentBlock]:
     """The rows of a block, None for none, sorted by id, as the documents of its parts."""
     started = time.perf_counter()
-    rows = None if rows is None else _sorted(rows, request)
+    if rows is not None:  # those without an id first, those of one id by all that is read
+        ids = rows[request.columns.id].cast(pa.string()).to_pylist()
+        keys: list[Any] = [(name is not None, name or "") for name in ids]
+        if len(set(keys)) < len(keys):
+            contents = map(_as_json, rows.to_pylist())
+            keys = [(*key, content) for key, content in zip(keys, contents, strict=True)]
+        rows = rows.take(pa.array(sorted(range(len(keys)), key=keys.__getitem__), pa.int64()))
     starts = range(0, max(0 if rows is None else rows.num_rows, 1), part_docs)
     for part, start in enumerate(starts):
         block = _documents(None if rows is None else rows.slice(start, part_docs), request)
         place = replace(block.part, block=number, number=part, last=start == starts[-1])
         yield replace(block, part=place.then("read", time.perf_counter() - started))
         started = time.perf_counter()
-
-
-def _sorted(rows: pa.Table, request: TableRequest) -> pa.Table:
-    """Sorts rows by id, those without one first; rows of one id by all columns that are read."""
-    ids = rows[request.columns.id].cast(pa.string()).to_pylist()
-    keys: list[Any] = [(name is not None, name or "") for name in ids]
-    if len(set(keys)) < len(keys):
-        contents = map(_as_json, rows.to_pylist())
-        keys = [(*key, content) for key, content in zip(keys, contents, strict=True)]
-    return rows.take(pa.array(sorted(range(len(keys)), key=keys.__getitem__), pa.int64()))
 
 
 def _documents(rows: pa.Table | None, request: TableRequest) -> DocumentBlock:

@@ -47,14 +47,14 @@ class Columns:
     @property
     def requested(self) -> list[tuple[str, str]]:
         """The setting and the name of every field that each record should have."""
-        pairs: list[tuple[str, str | None]] = [
-            *(("text_column", name) for name in self.texts),
-            ("id_column", self.id),
-            ("text_b_column", self.text_b),
-        ]
-        pairs += [("chunk_context", name) for name in self.context]
-        pairs += [("extra_columns", name) for name in (self.extra.names if self.extra else ())]
-        return [(flag, name) for flag, name in pairs if name is not None]
+        named: dict[str, Iterable[str | None]] = {
+            "text_column": self.texts,
+            "id_column": (self.id,),
+            "text_b_column": (self.text_b,),
+            "chunk_context": self.context,
+            "extra_columns": self.extra.names if self.extra else (),
+        }
+        return [(flag, name) for flag, names in named.items() for name in names if name is not None]
 
     @cached_property
     def nested(self) -> tuple[str, ...]:
@@ -139,13 +139,9 @@ def no_column(flag: str, name: str, place: str, existing: Iterable[str]) -> Inpu
     by_lower = {column.rpartition(".")[2].lower(): column for column in reversed(names)}
     by_lower |= {column.lower(): column for column in names}
     nearest = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    hint = ""
+    hint = f"; name the right one with {flag}" if default else ""
     if nearest:
         setting = f"{flag} " if default else ""
         hint = f"; did you mean {setting}{by_lower[nearest[0]]}?"
-    elif default:
-        hint = f"; name the right one with {flag}"
-    return InputError(
-        f"{default}{flag} {name} is {place}, which has {listed or 'none'}{hint}",
-        flag,
-    )
+    found = f"is {place}, which has {listed or 'none'}{hint}"
+    return InputError(f"{default}{flag} {name} {found}", flag)

@@ -19,10 +19,9 @@ def unwrapping(record: dict[str, Any], texts: Sequence[str]) -> str | None:
     >>> unwrapping({"text": ["a b", "c"], "id": [1, 2]}, ["text"])
     '. as $all | range(.text | length) as $row | $all | map_values(.[$row])'
     """
-    text = next((record[name] for name in texts if record.get(name) is not None), None)
-    if text is not None:
-        named = next(name for name in texts if record.get(name) is not None)
-        return _of_columns(record, named, text)
+    named = next((name for name in texts if record.get(name) is not None), None)
+    if named is not None:
+        return _of_columns(record, named, record[named])
     rows = record.get("data")
     is_split = isinstance(rows, list) and rows and all(isinstance(row, list) for row in rows)
     if is_split and isinstance(record.get("columns"), list):
@@ -34,11 +33,8 @@ def unwrapping(record: dict[str, Any], texts: Sequence[str]) -> str | None:
 def _of_columns(record: dict[str, Any], name: str, text: Any) -> str | None:
     """Of an object whose fields are columns: lists, or objects by row."""
     place = _key(name)
-    if (
-        isinstance(text, dict)
-        and len(text) > 1
-        and all(isinstance(v, dict) for v in record.values())
-    ):
+    are_dicts = all(isinstance(value, dict) for value in record.values())
+    if are_dicts and len(text) > 1:
         rows = f"({place} | keys_unsorted[]) as $row"
         return f". as $all | {rows} | $all | map_values(.[$row])"
     if not isinstance(text, list) or len(text) < 2:
