@@ -16,30 +16,24 @@ def folder(tmp_path_factory, tiny_bundle):
     return folder
 
 
-@pytest.mark.parametrize("pattern", ["", "/**", "/**/*"])
-def test_they_are_no_input(folder, run, pattern):
-    made = record(run(f"{folder}{pattern}"))
-    assert made["counts"]["records"] == 2
-    assert made["input"]["files"] == 1
-    assert made["input"]["skipped_files"]["outputs of runs"] >= 4
-    assert "of a run's output and are skipped (" in run.out
-
-
-def test_they_change_no_finished_run(folder, tiny_bundle, capsys):
+def test_they_are_no_input_and_change_no_finished_run(folder, run, tiny_bundle, capsys):
+    for number, pattern in enumerate(("", "/**", "/**/*")):
+        made = record(run(f"{folder}{pattern}", f"out{number}"))
+        assert made["counts"]["records"] == 2
+        assert made["input"]["files"] == 1
+        assert made["input"]["skipped_files"]["outputs of runs"] >= 4
+        assert "of a run's output and are skipped (" in run.out
     assert embed(folder / "out", tiny_bundle, folder, keep_text=True) == 0
     assert "nothing to do" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("named", ["{}/**/*.parquet", "{}/out", "{}/out/", "{}/out/**"])
-def test_nothing_else_is_named(folder, run, named):
-    run.refused(named.format(folder), f"names the output of a run, {folder}/")
-
-
-@pytest.mark.parametrize(
-    "named", ["{}/*/embeddings/*.parquet", "{}/out/embeddings", "{}/out/embeddings/*"]
-)
-def test_kept_texts_of_a_named_folder_are_input(folder, run, named):
-    assert record(run(named.format(folder)))["counts"]["embedded"] == 2
+def test_what_names_an_output_alone_is_refused_unless_it_names_its_texts(folder, run):
+    for named in ("{}/**/*.parquet", "{}/out", "{}/out/", "{}/out/**"):
+        run.refused(named.format(folder), f"names the output of a run, {folder}/")
+    texts = ("{}/*/embeddings/*.parquet", "{}/out/embeddings", "{}/out/embeddings/*")
+    for number, named in enumerate(texts):
+        output = run(named.format(folder), f"texts{number}")
+        assert record(output)["counts"]["embedded"] == 2
 
 
 OF_A_RUN = {"status": "done", "run": "a", "started": "", "versions": {}}

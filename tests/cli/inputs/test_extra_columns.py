@@ -3,7 +3,6 @@
 import datetime
 import decimal
 import json
-from functools import partial
 
 import duckdb
 import numpy as np
@@ -70,9 +69,17 @@ def test_columns_of_parquet_keep_their_types(run, typed, names):
     assert by_polars["c_money"].to_list() == [decimal.Decimal("1.25"), None, None]
     found = duckdb.sql(f"select * from '{output}/embeddings/part-*.parquet' order by id")
     types = dict(zip(found.columns, map(str, found.types), strict=True))
-    assert (types["c_int"], types["c_tags"], types["c_text"]) == ("BIGINT", "VARCHAR[]", "VARCHAR")
-    assert types["c_money"] == "DECIMAL(10,2)"
-    assert types["c_instant"] == "TIMESTAMP WITH TIME ZONE"
+    assert (
+        types
+        | {
+            "c_int": "BIGINT",
+            "c_tags": "VARCHAR[]",
+            "c_text": "VARCHAR",
+            "c_money": "DECIMAL(10,2)",
+            "c_instant": "TIMESTAMP WITH TIME ZONE",
+        }
+        == types
+    )
     first = dict(zip(found.columns, found.limit(1).fetchall()[0], strict=True))
     assert (first["id"], first["c_int"], first["c_tags"]) == (10, 1, ["a", "b"])
     assert len(first["embedding"]) == 32
@@ -81,26 +88,13 @@ def test_columns_of_parquet_keep_their_types(run, typed, names):
 def test_columns_of_text_formats_have_the_types_that_are_asked_for(run):
     asked = "name:string,n:INT64,x:float64,ok:bool,at:timestamp,day:date"
     good = {"name": "a", "n": -3, "x": 2, "ok": True, "at": "2024-05-06T07:08:09.5+02:00"}
-    values = [
-        good | {"day": "2024-05-06"},
-        {"n": None},
-        {"n": 1.5},
-        {"n": True},
-        {"ok": 1},
-        {"day": "2024-13-01"},
-        {"name": 7},
-        {"n": 2**63},
-        {"at": "2024-05-06"},
-    ]
+    values = [good | {"day": "2024-05-06"}, {"n": None}, {"n": 1.5}, {"day": "2024-13-01"}]
     lines = [{"id": number, "text": "one"} | row for number, row in enumerate(values, 1)]
     table = (
         "id,text,name,n,x,ok,at,day\n"
         "a,one,a,-3,2,True,2024-05-06T07:08:09.5+02:00,2024-05-06\n"
         "b,two,,,,,,\n"
-        "c,three,,3.5,,,,\n"
-        "d,four,,,1_0,,,\n"
-        "e,five,,,,maybe,,\n"
-        "f,six,,,nan,0,2024-05-06 01:02:03Z,\n"
+        "c,three,,3.5,,maybe,,\n"
     )
     output = run({"in.csv": table, "in.jsonl": lines}, extra_columns=asked)
     kinds = ["string", "int64", "double", "bool", "timestamp[us, tz=UTC]", "date32[day]"]
@@ -108,110 +102,23 @@ def test_columns_of_text_formats_have_the_types_that_are_asked_for(run):
     day, at = datetime.date(2024, 5, 6), datetime.datetime(2024, 5, 6, 5, 8, 9, 500000, UTC)
     found = {row.pop("id"): list(row.values())[5:] for row in written(output).to_pylist()}
     assert found["a"] == found["1"] == ["a", -3, 2.0, True, at, day]
-    assert found["b"] == ["", None, None, None, None, None]
-    assert found["2"] == found["3"] == found["4"] == found["6"] == found["8"] == [None] * 6
-    assert found["c"] == found["d"] == found["e"] == found["b"]
-    assert (found["5"][3], found["7"][0]) == (True, "7")
-    assert found["9"][4] == datetime.datetime(2024, 5, 6, tzinfo=UTC)
-    assert found["f"][2:5] == [None, False, datetime.datetime(2024, 5, 6, 1, 2, 3, tzinfo=UTC)]
+    assert found["b"] == found["c"] == ["", None, None, None, None, None]
+    assert found["2"] == found["3"] == found["4"] == [None] * 6
     assert rejected(output) == []
-    assert record(output)["unfit"] == {"day": 1, "n": 4, "ok": 1, "x": 1}
-
-
-INSTANT_SECOND = INSTANT.replace(microsecond=0)
-NULLS = ("NA", "NULL", "null", r"\N", "", "nan", "NaT", "<NA>")
-OF_THE_FIELD = [  # type, what other programs write, what it is
-    ("int64", ["123", 123.0, "2015.0", " 7 ", "1e3", *NULLS], [123, 123, 2015, 7, 1000]),
-    ("float64", ["1.5", 2, "-inf", *NULLS], [1.5, 2.0, float("-inf")]),
-    (
-        "bool",
-        ["true", "TRUE", "False", "t", "0", 1, *NULLS],
-        [True, True, False, True, False, True],
-    ),
-    (
-        "timestamp",
-        [
-            *("2024-05-06 07:08:09 UTC", "2024-05-06T07:08:09.000Z", "2024-05-06 07:08:09"),
-            *("2024-05-06 09:08:09.000 +0200", "2024-05-06T09:08:09.000+02:00"),
-            *("2024-05-06 07:08:09.000000000", "2024-05-06 07:08:09+00", "20240506T070809Z"),
-            *(1714979289, 1714979289000, "1714979289000000", 1714979289000000000),
-            *NULLS,
-        ],
-        [INSTANT_SECOND] * 12,
-    ),
-    (
-        "date",
-        [
-            *("2024-05-06", "2024-05-06 00:00:00 UTC", "2024-05-06T00:00:00.000", 1714953600000),
-            *(20240506, 20240506.0, "1714953600.0"),
-            *NULLS,
-        ],
-        [INSTANT.date()] * 7,
-    ),
-    ("list_int64", [["1", 2.0, "NA"], []], [[1, 2, None], []]),
-]
-
-
-@pytest.mark.parametrize(("kind", "values", "expected"), OF_THE_FIELD)
-def test_values_as_other_programs_write_them_are_read(run, kind, values, expected):
-    lines = [{"text": "one", "c": value} for value in [*values, {}]]
-    output = run({"in.jsonl": lines}, extra_columns=f"c:{kind}")
-    assert rows(output)["c"] == expected + [None] * (len(lines) - len(expected))
-    assert record(output)["unfit"] == {"c": 1}
-    assert "warning: extra column c: 1 value is not" in run.out
-    if not kind.startswith("list"):
-        cells = "".join(f"one,{value}\n" for value in values)
-        output = run({"in.csv": f"text,c\n{cells}"}, "csv", extra_columns=f"c:{kind}")
-        assert rows(output)["c"] == expected + [None] * (len(values) - len(expected))
-        assert "unfit" not in record(output)
-
-
-def test_types_of_mongodb_are_read(run):
-    """As mongoexport writes them, relaxed and canonical."""
-    day, long = "2026-01-02T03:04:05Z", {"$numberLong": "1767323045000"}
-    one = {"_id": {"$oid": "5f0e"}, "text": "one", "n": {"$numberLong": "5"}, "at": {"$date": day}}
-    two = {"_id": {"$oid": "60ab"}, "text": "two", "n": 6, "at": {"$date": long}}
-    asked = {"id_column": "_id", "extra_columns": "n:int64,at:timestamp"}
-    found = rows(run({"in.json": [one, two]}, **asked))
-    assert (found["id"], found["n"]) == (["5f0e", "60ab"], [5, 6])
-    assert found["at"] == [datetime.datetime.fromisoformat(day)] * 2
-
-
-def test_what_is_no_value_of_a_type(run):
-    """Short numbers are no seconds since 1970, an infinite one no string; NA is one."""
-    lines = [{"text": "one", "c": number} for number in (2015, 202605, 0, 20241340, -5)]
-    output = run({"in.jsonl": lines}, extra_columns="c:date")
-    assert (rows(output)["c"], record(output)["unfit"]) == ([None] * 5, {"c": 5})
-    output = run({"in.csv": "text,c\none,NA\ntwo,\\N\nthree,\n"}, "na", extra_columns="c")
-    assert rows(output)["c"] == ["NA", r"\N", ""]
-    numbers = ("1e400", "-Infinity", "1.5", "NaN", '"null"')
-    lines = "".join(f'{{"text": "one", "c": {number}}}\n' for number in numbers)
-    output = run({"in.jsonl": lines}, "infinite", extra_columns="c")
-    assert rows(output)["c"] == [None, None, "1.5", None, "null"]
-    assert record(output)["unfit"] == {"c": 2}
+    assert record(output)["unfit"] == {"day": 1, "n": 2, "ok": 1}
+    assert "warning: extra column day: 1 value is not" in run.out
 
 
 def test_json_lines_have_the_columns_too(run, typed):
     output = run(typed, extra_columns=",".join(TYPED), output_format="jsonl", part_docs=2)
     found = [json.loads(line) for path in data_files(output) for line in path.open()]
     assert [row["id"] for row in found] == [10, 11, 12]
-    assert {name: found[0][name] for name in TYPED} == {
-        "c_int": 1,
-        "c_small": 1,
-        "c_unsigned": 2**63,
-        "c_float": 0.5,
-        "c_single": 0.1,
-        "c_bool": True,
-        "c_text": "ä",
-        "c_kind": "x",
-        "c_day": "2024-05-06",
-        "c_instant": "2024-05-06T07:08:09.123456Z",
-        "c_seconds": "2024-05-06T07:08:09.123",
-        "c_time": "01:02:03.000000",
-        "c_money": "1.25",
-        "c_tags": ["a", "b"],
-        "c_numbers": [1, 2],
-    }
+    plain = {"c_int": 1, "c_small": 1, "c_unsigned": 2**63, "c_float": 0.5, "c_single": 0.1}
+    plain |= {"c_bool": True, "c_text": "ä", "c_kind": "x", "c_day": "2024-05-06"}
+    plain |= {"c_instant": "2024-05-06T07:08:09.123456Z", "c_seconds": "2024-05-06T07:08:09.123"}
+    plain |= {"c_time": "01:02:03.000000", "c_money": "1.25"}
+    plain |= {"c_tags": ["a", "b"], "c_numbers": [1, 2]}
+    assert {name: found[0][name] for name in TYPED} == plain
     assert all(found[1][name] is None for name in TYPED if name != "c_kind")
 
 
@@ -283,14 +190,12 @@ def test_another_column_is_another_run(run):
     assert rows(run(table, extra_columns="b", overwrite=True))["b"] == ["3"]
 
 
-@pytest.mark.parametrize("output_format", ["parquet", "jsonl"])
-def test_lists_of_json_pass_through_beside_words(run, output_format):
-    tags = [["NN", None, "VB"], [], None, ["ä"]]
-    numbers = [[1.5, 2], [3], None, []]
+def test_lists_of_json_pass_through_beside_words(run):
+    tags, numbers = [["NN", None, "VB"], [], None, ["ä"]], [[1.5, 2], [3], None, []]
     lines = [{"text": ["the", "bank"], "tags": tags[n], "n": numbers[n]} for n in range(4)]
     lines += [{"text": "a", "tags": "NN"}, {"text": "a", "tags": [1]}]
     flags = {"extra_columns": "tags:list_string,n:list_float64", "granularity": "word"}
-    output = run({"in.jsonl": lines}, output_format=output_format, **flags)
+    output = run({"in.jsonl": lines}, **flags)
     found = rows_of(output, "words")
     assert [row["tags"] for row in found] == [*tags, None, ["1"]]
     assert [row["n"] for row in found] == [*numbers, None, None]
@@ -339,6 +244,7 @@ VIEWS = pa.array([["x"], ["y", "z"], None], pa.list_(pa.string_view()))
 BOOLS = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, None], pa.int8()))
 ZONED = pa.array([datetime.datetime(2024, 1, 2, 3)], pa.timestamp("us", "Europe/Berlin"))
 NUMBERS = pa.array([2004, None], pa.float64())
+D = decimal.Decimal
 
 
 @pytest.mark.parametrize(
@@ -347,12 +253,7 @@ NUMBERS = pa.array([2004, None], pa.float64())
         ("c", [pa.array([2001], pa.int32()), NUMBERS], [2001, 2004, None], "double"),
         ("c", [pa.array([1], pa.int32()), pa.array([2])], [1, 2], "int64"),
         ("c", [pa.array([2**53 + 1]), pa.array([0.5])], [None, 0.5], "double"),
-        (
-            "c",
-            [pa.array([decimal.Decimal("1.5")]), pa.array([decimal.Decimal("12345.25")])],
-            [decimal.Decimal("1.50"), decimal.Decimal("12345.25")],
-            None,
-        ),
+        ("c", [pa.array([D("1.5")]), pa.array([D("12345.25")])], [D("1.50"), D("12345.25")], None),
         ("c", [pa.nulls(1), pa.array(["x"])], [None, "x"], "string"),
         ("c:string", [pa.array([7]), pa.array(["007"])], ["7", "007"], "string"),
         ("c:int64", [pa.array(["1", "A-7", "2.0"])], [1, None, 2], "int64"),
@@ -380,22 +281,25 @@ def test_columns_of_parquet_keep_their_values(tmp_path, run, asked, columns, val
     assert (f"{lost} value" in run.out) == (lost > 0)
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
-def test_partitions_are_columns(tmp_path, run, kind):
+def test_partitions_are_columns(tmp_path, run):
     """What a file's own column says counts, and a partition of null is null."""
     folders = ["lang=de/year=2024", "lang=__HIVE_DEFAULT_PARTITION__/year=x"]
     for number, folder in enumerate(folders):
-        path = tmp_path / "in" / folder / f"a.{kind}"
-        path.parent.mkdir(parents=True)
         table = pd.DataFrame({"id": [f"d{number}"], "text": ["the river"]})
         table = table.assign(year=[7]) if number else table
-        if kind == "jsonl":
-            table.to_json(path, orient="records", lines=True)
-        else:
-            (table.to_parquet if kind == "parquet" else partial(table.to_csv, index=False))(path)
-    found = rows(run(tmp_path / "in", extra_columns="lang,year:int64"))
-    by_id = dict(zip(found["id"], zip(found["lang"], found["year"], strict=True), strict=True))
-    assert by_id == {"d0": ("de", 2024), "d1": (None, 7)}
+        for kind in ("jsonl", "csv", "parquet"):
+            path = tmp_path / kind / folder / f"a.{kind}"
+            path.parent.mkdir(parents=True)
+            if kind == "parquet":
+                table.to_parquet(path)
+            elif kind == "csv":
+                table.to_csv(path, index=False)
+            else:
+                table.to_json(path, orient="records", lines=True)
+    for kind in ("jsonl", "csv", "parquet"):
+        found = rows(run(tmp_path / kind, f"out-{kind}", extra_columns="lang,year:int64"))
+        by_id = dict(zip(found["id"], zip(found["lang"], found["year"], strict=True), strict=True))
+        assert by_id == {"d0": ("de", 2024), "d1": (None, 7)}
 
 
 OBJECTS = [
@@ -415,15 +319,15 @@ def test_fields_of_objects_have_dotted_names(run):
     run.refused({"in.jsonl": OBJECTS}, "did you mean --text_column _source.text?", "none")
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz"])
-def test_columns_may_come_late(run, suffix):
+def test_columns_may_come_late(run):
     records = [{"id": n, "text": "the river"} for n in range(160)]
     records = [one | ({"doi": f"10/{one['id']}"} if one["id"] > 150 else {}) for one in records]
     text = "".join(json.dumps(each) + "\n" for each in records)
-    found = rows(run({f"in.{suffix}": text}, extra_columns="doi"))
-    assert found["doi"] == [each.get("doi") for each in records]
-    message = "extra_columns dio is not in the first records"
-    run.refused({f"in.{suffix}": text}, message, "typo", extra_columns="dio")
+    for suffix in ("jsonl", "jsonl.gz"):
+        found = rows(run({f"in.{suffix}": text}, f"out-{suffix}", extra_columns="doi"))
+        assert found["doi"] == [each.get("doi") for each in records]
+        message = "extra_columns dio is not in the first records"
+        run.refused({f"in.{suffix}": text}, message, "typo", extra_columns="dio")
 
 
 def test_an_explicit_type_wins(run):
@@ -435,24 +339,8 @@ def test_an_explicit_type_wins(run):
     run.refused(source, message, "implicit", extra_columns="code")
 
 
-@pytest.mark.parametrize(
-    ("subtype", "expected"),
-    [("04", "624ad879-d338-40a1-a4ab-4964713678a0"), ("00", "YkrYedM4QKGkq0lkcTZ4oA==")],
-)
-def test_binary_ids_of_mongodb(run, subtype, expected):
-    value = {"$binary": {"base64": "YkrYedM4QKGkq0lkcTZ4oA==", "subType": subtype}}
-    lines = [{"_id": value, "text": "the river"}]
-    assert rows(run({"in.jsonl": lines}, id_column="_id"))["id"] == [expected]
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        *[("period", "iv"), ("period", "iv:string"), ("interval", "iv")],
-        *[("interval", "iv:string"), ("duration", "iv")],
-    ],
-)
-def test_periods_and_intervals_are_refused_with_a_way_to_write_them(tmp_path, run, kind, name):
+@pytest.mark.parametrize("kind", ["period", "interval", "duration"])
+def test_periods_and_intervals_are_refused_with_a_way_to_write_them(tmp_path, run, kind):
     """The numbers or bytes in which they are stored say nothing."""
     path = tmp_path / "in.parquet"
     if kind == "duration":
@@ -463,4 +351,5 @@ def test_periods_and_intervals_are_refused_with_a_way_to_write_them(tmp_path, ru
         periods = pd.period_range("2024-01", periods=1, freq="M")
         pd.DataFrame({"text": ["x y"], "iv": periods}).to_parquet(path)
     run(path, "without")
-    run.refused(path, "iv.astype(str) in pandas, iv::varchar in SQL", extra_columns=name)
+    for name in ("iv", "iv:string") if kind != "duration" else ("iv",):
+        run.refused(path, "iv.astype(str) in pandas, iv::varchar in SQL", extra_columns=name)

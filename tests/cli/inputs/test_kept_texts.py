@@ -37,18 +37,6 @@ def test_the_texts_of_every_format_are_kept(run, inputs):
     assert rows(output)["text"] == TEXTS
 
 
-def test_the_texts_stand_before_the_extra_columns(run, inputs):
-    flags = {"keep_text": True, "granularity": "sentence,token", "output_format": "jsonl"}
-    output = run(inputs / "b.jsonl", extra_columns="n", **flags)
-    for kind in ("embeddings", "tokens"):
-        (path,) = data_files(output, kind)
-        lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-        assert [list(line)[-2:] for line in lines] == [["text", "n"]] * 2
-        assert [line["text"] for line in lines] == ["river bank", "ümläut"]
-    message = "--extra_columns Text clashes with the output's own column Text"
-    run.refused(inputs / "b.jsonl", message, "other", keep_text=True, extra_columns="Text")
-
-
 def test_a_window_has_its_own_text(run, inputs):
     flags = {"long_text": "windows", "max_seq_length": 16, "overlap": 2}
     found = rows(run(inputs / "d.txt", keep_text=True, **flags))

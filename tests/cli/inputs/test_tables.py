@@ -11,7 +11,7 @@ import pytest
 
 import bert_embed
 from bert_embed.pipeline.cli import main
-from tests.support.command import data_files, files, record, rejected, rows, vectors
+from tests.support.command import data_files, record, rejected, rows, vectors
 from tests.support.rounding import assert_near
 
 TEXTS = ["The river bank, muddy.", 'a "quoted" text', "two\nlines", "naïve café", "last"]
@@ -42,25 +42,22 @@ def test_every_format_gives_the_same_vectors(tmp_path, run, tiny_bundle):
         assert record(output)["counts"]["embedded"] == len(TEXTS)
 
 
-@pytest.mark.parametrize("delimiter", [";", "\t", "|"], ids=["semicolon", "tab", "bar"])
-def test_the_header_says_what_separates_the_columns(tmp_path, run, delimiter):
+def test_the_header_says_what_separates_the_columns(tmp_path, run):
     (commas,) = run.written(
         {"commas.csv": b'id,"a, b",text\n' + b'1,x,"one; two, three"\n2,,"four|\t""five"""\n' * 4}
     )
-    for name, opened in (("other.csv", open), ("other.csv.gz", gzip.open)):
-        with opened(tmp_path / name, "wt", newline="") as file:
+    wanted = run(commas, block_bytes=40)
+    for number, delimiter in enumerate(";\t|"):
+        path = tmp_path / f"other{number}.csv{'.gz' * (number == 0)}"
+        with (gzip.open if number == 0 else open)(path, "wt", newline="") as file:
             records = csv.reader(io.StringIO(commas.read_text()))
             csv.writer(file, delimiter=delimiter).writerows([*records])
-    wanted = run(commas, block_bytes=40)
-    for name in ("other.csv", "other.csv.gz"):
-        output = run(tmp_path / name, f"out-{name}", block_bytes=40)
+        output = run(path, f"out{number}", block_bytes=40)
         assert rows(output)["id"] == rows(wanted)["id"]
         assert_near(vectors(output), vectors(wanted))
-
-
-def test_a_comma_separates_where_others_are_no_more_frequent(run):
+    # A comma where others are no more frequent.
     table = {"in.csv": '"a;b;c",text;,id\n1,"one;two",x\n'}
-    assert rows(run(table, text_column="text;"))["id"] == ["x"]
+    assert rows(run(table, "comma", text_column="text;"))["id"] == ["x"]
 
 
 def test_texts_of_several_columns_are_joined(tmp_path, run, tiny_bundle):
@@ -88,16 +85,6 @@ def test_texts_of_several_columns_are_joined(tmp_path, run, tiny_bundle):
         run.refused(tmp_path / "in.csv", message, text_column=columns)
 
 
-def test_formats_of_one_run_may_differ(tmp_path, run):
-    folder = tmp_path / "in"
-    run.written({"in/a.csv": csv_bytes(["one", "two"]), "in/d.txt": "five\n"})
-    run.written({"in/b.jsonl": '{"id": "x", "text": "three"}\n'})
-    pq.write_table(pa.table({"text": ["four"], "id": ["y"]}), folder / "c.parquet")
-    run(folder, code=2, extra_columns="id_copy")
-    assert rows(run(folder))["id"] == ["0", "1", "x", "y", f"{folder}/d.txt:0"]
-    assert rows(run(folder, "two", limit=3))["id"] == ["0", "1", "x"]
-
-
 def test_without_an_id_the_place_is_one(tmp_path, run):
     run.written({"a.csv": 'text,x\n"o\nne",1\ntwo,2\n'})
     pq.write_table(pa.table({"text": ["a", "b", "c"]}), tmp_path / "b.parquet", row_group_size=1)
@@ -106,39 +93,19 @@ def test_without_an_id_the_place_is_one(tmp_path, run):
     assert rows(run(tmp_path / "*.*", block_bytes=10))["id"] == places
 
 
-def test_a_run_continues_and_counts_what_was_refused(tmp_path, run):
-    texts = [f"text {n}" if n % 5 else None for n in range(60)]
-    table = pa.table({"id": range(60), "text": pa.array(texts, pa.string())})
-    pq.write_table(table, tmp_path / "in.parquet", row_group_size=10)
-    flags = {"block_bytes": 300, "part_docs": 7}
-    output = run(tmp_path / "in.parquet", **flags)
-    before, counts = files(output), record(output)["counts"]
-    assert (counts["records"], counts["embedded"], counts["rejected"]) == (60, 48, 12)
-    assert {each["reason"] for each in rejected(output)} == {"missing text"}
-    (output / "_state/blocks/0000001-00000.json").unlink()
-    sorted(output.glob("embeddings/part-0000002-*"))[0].unlink()
-    run(tmp_path / "in.parquet", **flags)
-    assert files(output) == before
-    assert record(output)["counts"]["parts_reused"] == counts["parts"] - 2  # what was lost
-
-
-@pytest.mark.parametrize(
-    ("name", "flags"),
-    [
-        ("in.csv", {"block_bytes": 100}),
-        ("in.parquet", {"block_bytes": 100, "extra_columns": "c"}),
-        ("in.parquet", {"extra_columns": "c"}),  # the bytes of which divide the block into parts
-    ],
-)
-def test_search_shows_the_texts(tmp_path, run, tiny_bundle, capsys, name, flags):
+def test_search_shows_the_texts(tmp_path, run, tiny_bundle, capsys):
     texts = [f"text of the document {n}" for n in range(40)]
     run.written({"in.csv": csv_bytes(texts)})
     table = pa.table({"id": range(40), "text": texts, "c": ["c" * (1 << 20)] * 40})
     pq.write_table(table, tmp_path / "in.parquet")
-    output = run(tmp_path / name, **flags)
-    assert len(data_files(output)) > 1
-    assert main(["search", str(output), texts[39], "--k=1", f"--model={tiny_bundle}"]) == 0
-    assert texts[39] in capsys.readouterr().out
+    for name, flags in (
+        ("in.csv", {"block_bytes": 100}),
+        ("in.parquet", {"extra_columns": "c"}),  # the bytes of which divide the block into parts
+    ):
+        output = run(tmp_path / name, f"out-{name}", **flags)
+        assert len(data_files(output)) > 1
+        assert main(["search", str(output), texts[39], "--k=1", f"--model={tiny_bundle}"]) == 0
+        assert texts[39] in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
