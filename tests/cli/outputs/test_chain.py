@@ -116,14 +116,12 @@ def test_an_increment_opens_as_many_files_whatever_its_number(days_and_opens, ti
 
 
 def test_the_record_counts_the_others_and_names_the_newest(days_and_opens):
-    folder, _ = days_and_opens
-    last = folder / f"runs/day{DAYS - 1}"
-    named = record(last)["input"]["skip_existing"]
-    assert (named["runs"], named["newest"]["output"]) == (5, str(folder / f"runs/day{DAYS - 2}"))
-    places = [str(folder / f"runs/day{number}") for number in range(DAYS - 1)]
-    stored = read_record(str(last))
-    assert [run.output for run in EarlierLists().of(str(last), stored)] == places
-    assert main(["verify", str(last)]) == 0
+    places = [str(days_and_opens[0] / f"runs/day{number}") for number in range(DAYS)]
+    named = record(Path(places[-1]))["input"]["skip_existing"]
+    assert (named["runs"], named["newest"]["output"]) == (DAYS - 1, places[-2])
+    runs = EarlierLists().of(places[-1], read_record(places[-1]))
+    assert [run.output for run in runs] == places[:-1]
+    assert main(["verify", places[-1]]) == 0
 
 
 def test_a_chain_on_a_store(tmp_path, gcs, monkeypatch, tiny_bundle):
@@ -153,11 +151,16 @@ def of_another(path: Path) -> None:
     shutil.copy(str(path).replace("day5", "day4"), path)
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, cut, flip, of_another])
-@pytest.mark.parametrize("name", ["earlier.json.zst", "keys.json.zst", "keys/0000000.parquet"])
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        *(("earlier.json.zst", damage) for damage in (Path.unlink, flip, of_another)),
+        *(("keys.json.zst", damage) for damage in (Path.unlink, cut, of_another)),
+        *(("keys/0000000.parquet", damage) for damage in (Path.unlink, flip, of_another)),
+    ],
+)
 def test_what_is_kept_of_others_may_be_lost_or_wrong(chain, tiny_bundle, capsys, name, damage):
-    path = chain / f"runs/day5/_state/{name}"
-    damage(path)
+    damage(chain / f"runs/day5/_state/{name}")
     capsys.readouterr()
     next_day(chain, tiny_bundle)
     assert f"so the ids of {DAYS} earlier outputs are read from each" in capsys.readouterr().err

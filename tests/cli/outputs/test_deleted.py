@@ -35,14 +35,15 @@ SECOND = {name: text for name, text in SECOND.items() if name not in ("d2", "d3"
 THIRD = SECOND | {"d3": FIRST["d3"], "d5": "of"}
 del THIRD["d4"]
 DAYS = (FIRST, SECOND, THIRD)
+NAMES = ("monday", "tuesday", "friday")  # sorted otherwise
 CHUNKS = {"chunk": "sentence"}
 
 
-def embed_days(folder, model, days=DAYS, names="123", **flags):
+def embed_days(folder, model, days=DAYS, **flags):
     """An output a day, of what the days before it lack; returns the folder above them."""
-    for name, texts in zip(names, days, strict=False):
+    for name, texts in zip(NAMES, days, strict=False):
         source = write(folder / f"{name}.jsonl", texts)
-        earlier = {"skip_existing": folder / "out"} if name != names[0] else {}
+        earlier = {"skip_existing": folder / "out"} if name != NAMES[0] else {}
         options = {"max_rejected": "50%", **flags, **earlier}
         assert embed(folder / "out" / name, model, source, **options) == 0
     return folder / "out"
@@ -67,83 +68,67 @@ def days(request, tiny_bundle, tmp_path_factory):
 
 
 def test_an_increment_says_what_is_new_changed_and_gone(days):
-    assert changes(days / "2") == (1, 1, 2, 30, None)
-    assert changes(days / "3") == (1, 1, 1, 29, None)
+    _, second, third = (days / name for name in NAMES)
+    assert changes(second) == (1, 1, 2, 30, None)
+    assert changes(third) == (1, 1, 1, 29, None)
     if "chunks" in str(days):
-        assert deleted(days / "2") == [("d1", 1), ("d2", 0), ("d2", 1), ("d3", 0), ("d3", 1)]
-        assert deleted(days / "3") == [("d4", 0), ("d4", 1), ("d5", 1)]
+        assert deleted(second) == [("d1", 1), ("d2", 0), ("d2", 1), ("d3", 0), ("d3", 1)]
+        assert deleted(third) == [("d4", 0), ("d4", 1), ("d5", 1)]
     else:
-        assert (deleted(days / "2"), deleted(days / "3")) == ([("d2",), ("d3",)], [("d4",)])
-    path = next((days / "2" / "deleted").iterdir())
-    size = {"files": 1, "bytes": path.stat().st_size, "rows": len(deleted(days / "2"))}
-    assert record(days / "2")["written"]["deleted"] == size
-    for day in "123":
-        assert main(["verify", str(days / day)]) == 0
+        assert (deleted(second), deleted(third)) == ([("d2",), ("d3",)], [("d4",)])
+    path = next((second / "deleted").iterdir())
+    size = {"files": 1, "bytes": path.stat().st_size, "rows": len(deleted(second))}
+    assert record(second)["written"]["deleted"] == size
+    for name in NAMES:
+        assert main(["verify", str(days / name)]) == 0
+    runs = EarlierLists().of(str(third), read_record(str(third)))
+    assert [run.output.rpartition("/")[2] for run in runs] == [*NAMES[:2]]
 
 
 def test_readers_of_several_outputs_see_the_last_day(days, tmp_path):
+    """Those of a folder follow those that they continue, whatever their names."""
     ids, vectors = bert_embed.read(days)
     assert set(ids) == {name for name, text in THIRD.items() if text.strip()}
-    reversed_ids = bert_embed.read([days / day for day in "321"])[0]
-    assert sorted(reversed_ids) == sorted(ids)
-    assert "d3" not in bert_embed.read([days / "1", days / "2"])[0]
-    assert {"d2", "d3", "d4"} < set(bert_embed.read(days / "1")[0])
-    (hits,) = bert_embed.nearest([str(days / day) for day in "123"], ["seven stars"], 99)
+    first, second, _ = outputs = [days / name for name in NAMES]
+    assert sorted(bert_embed.read(outputs[::-1])[0]) == sorted(ids)
+    assert "d3" not in bert_embed.read([first, second])[0]
+    assert {"d2", "d3", "d4"} < set(bert_embed.read(first)[0])
+    (hits,) = bert_embed.nearest(list(map(str, outputs)), ["seven stars"], 99)
     assert sorted(hit.id for hit in hits) == sorted(ids)
     assert main(["export", str(days), str(tmp_path / "npy"), "--to=npy"]) == 0
     assert pq.read_table(tmp_path / "npy" / "metadata_0000.parquet")["id"].to_pylist() == ids
     np.testing.assert_array_equal(np.load(tmp_path / "npy" / "emb_0000.npy"), vectors)
 
 
-def test_outputs_of_a_folder_follow_those_that_they_continue(tmp_path, tiny_bundle):
-    out = embed_days(tmp_path, tiny_bundle, names=["monday", "tuesday", "friday"])
-    assert embed(out / "last", tiny_bundle, tmp_path / "friday.jsonl", skip_existing=out) == 0
-    runs = EarlierLists().of(str(out / "last"), read_record(str(out / "last")))
-    places = [run.output.rpartition("/")[2] for run in runs]
-    assert places == ["monday", "tuesday", "friday"]
-    assert counts(out / "last") == (29, 0, 29, 0)
-
-
-@pytest.mark.parametrize(
-    ("text", "flags", "message"),
-    [
-        (
-            "",
-            {"limit": 28},
-            "2 documents not in the input kept, as the input is not read as a whole",
-        ),
-        (
-            "{\n",
-            {"max_rejected": "9"},
-            "kept, as the id of 1 record of the input could not be read",
-        ),
-        ("", {"max_deleted": 1}, "2 gone of 30 documents of earlier outputs"),
-        (
-            "",
-            {"max_deleted": "6%"},
-            "2 documents not in the input kept, as --max_deleted allows 6%; if they are gone",
-        ),
-        ("", {"max_deleted": 0}, "2 gone of 30 documents of earlier outputs\n"),
-    ],
-)
-def test_documents_that_may_be_there_are_not_deleted(
-    tmp_path, tiny_bundle, run, text, flags, message
-):
+def test_documents_that_may_be_there_are_not_deleted(tmp_path, tiny_bundle, run):
     out = embed_days(tmp_path, tiny_bundle, [FIRST])
     source = write(tmp_path / "in.jsonl", {n: t for n, t in FIRST.items() if n not in ("d1", "d2")})
-    source.write_text(source.read_text() + text)
-    flags = flags | {"skip_existing": out / "1"}
-    second = run(source, "out/2", **flags)
-    assert message in run.out
-    assert deleted(second) == []
-    assert "deleted" not in record(second)["written"]
-    assert len(bert_embed.read(out)[0]) == 30
-    if "max_deleted" in flags:  # the same command goes on, and computes nothing again
-        run(source, "out/2", **flags | {"max_deleted": "7%"})
-        assert "(deleted/ lists them)" in run.out
-        assert deleted(second) == [("d1",), ("d2",)]
-        run(source, "out/2", **flags)
-        assert "nothing to do" in run.out
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text(source.read_text() + "{\n")
+    gone = "2 gone of 30 documents of earlier outputs"
+    not_whole = "2 documents not in the input kept, as the input is not read as a whole"
+    allowed = "2 documents not in the input kept, as --max_deleted allows 6%; if they are gone"
+    for number, (path, more, message) in enumerate(
+        [
+            (source, {"limit": 28}, not_whole),
+            (broken, {"max_rejected": "9"}, "kept, as the id of 1 record of the input could not"),
+            (source, {"max_deleted": 1}, gone),
+            (source, {"max_deleted": 0}, f"{gone}\n"),
+            (source, {"max_deleted": "6%"}, allowed),
+        ]
+    ):
+        flags = more | {"skip_existing": out / NAMES[0]}
+        second = run(path, f"kept{number}", **flags)
+        assert message in run.out
+        assert deleted(second) == []
+        assert "deleted" not in record(second)["written"]
+        assert len(bert_embed.read([out, second])[0]) == 30
+    # The same command goes on, and computes nothing again.
+    run(source, second.name, **flags | {"max_deleted": "7%"})
+    assert "(deleted/ lists them)" in run.out
+    assert deleted(second) == [("d1",), ("d2",)]
+    run(source, second.name, **flags)
+    assert "nothing to do" in run.out
     run(source, "new", max_deleted=0, dry_run=True)
     assert "note: --max_deleted has no effect without --skip_existing\n" in run.out
 
@@ -192,24 +177,31 @@ def test_a_killed_increment_deletes_nothing_and_a_continued_one_all(
     assert stray(output) == []
 
 
-def test_deleted_ids_that_are_not_as_written_are_found_and_written_again(
-    tmp_path, run, tiny_bundle
+def test_deleted_ids_that_are_not_as_written_are_one_problem_and_written_again(
+    tmp_path, run, tiny_bundle, capsys
 ):
     out = embed_days(tmp_path, tiny_bundle, DAYS[:2])
-    path = next((out / "2" / "deleted").iterdir())
+    path = next((out / NAMES[1] / "deleted").iterdir())
     data = path.read_bytes()
-    for damaged in (data[:30] + b"????" + data[34:], None):
+    for damaged, said in (
+        (data[:30] + b"????" + data[34:], "deleted/part-0000000-00000.parquet: is damaged"),
+        (None, "deleted: holds 0 files of 0 bytes and 0 rows, the run wrote 1 file of "),
+    ):
         path.unlink() if damaged is None else path.write_bytes(damaged)
         with pytest.raises(InputError, match=r"is damaged|deleted holds 0 files of 0 bytes"):
             bert_embed.read(out)
-        assert main(["verify", str(out / "2")]) == 1
-        assert main(["verify", "--repair", str(out / "2")]) == 0
+        capsys.readouterr()
+        assert main(["verify", str(out / NAMES[1])]) == 1
+        told = capsys.readouterr()
+        assert said in told.out
+        assert "error: 1 problem in" in told.err
+        assert main(["verify", "--repair", str(out / NAMES[1])]) == 0
         assert path.read_bytes() == data
     # What a killed run left says nothing.
-    say_status(out / "2", "running")
+    say_status(out / NAMES[1], "running")
     assert {"d2", "d3"} < set(bert_embed.read(out, partial=True)[0])
-    say_status(out / "2", "done")
-    shutil.rmtree(out / "2" / "deleted")
+    say_status(out / NAMES[1], "done")
+    shutil.rmtree(out / NAMES[1] / "deleted")
     third = write(tmp_path / "3.jsonl", THIRD)
-    message = f"--skip_existing {out}/2 lacks files of deleted/"
+    message = f"--skip_existing {out}/{NAMES[1]} lacks files of deleted/"
     run.refused(third, message, "out/3", skip_existing=out)

@@ -121,55 +121,50 @@ def corpus(tmp_path_factory):
 SMALL = {"block_bytes": 4000, "threads": 1}
 
 
-@pytest.fixture
-def undisturbed(tmp_path, tiny_bundle, corpus):
-    assert embed(tmp_path / "whole", tiny_bundle, corpus, **SMALL) == 0
-    return files(tmp_path / "whole")
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, tiny_bundle, corpus):
+    output = tmp_path_factory.mktemp("undisturbed") / "out"
+    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    return files(output)
 
 
 @pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING)
-def test_a_fault_that_passes_costs_no_document(tmp_path, tiny_bundle, corpus, undisturbed, fault):
+def test_a_fault_that_passes_costs_no_document(run, corpus, undisturbed, fault):
     FAULT.begin(fault)
-    assert embed(tmp_path / "out", tiny_bundle, corpus, max_rejected=0, **SMALL) == 0
-    assert record(tmp_path / "out")["counts"]["embedded"] == 1200
-    assert files(tmp_path / "out") == undisturbed
+    output = run(corpus, max_rejected=0, **SMALL)
+    assert record(output)["counts"]["embedded"] == 1200
+    assert files(output) == undisturbed
 
 
-def test_one_document_is_tried_again(tmp_path, tiny_bundle):
-    (tmp_path / "in.txt").write_text("the bank\n")
+def test_one_document_is_tried_again(run):
     FAULT.begin(partial(during, 0, 1, MemoryError()))
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", max_rejected=0) == 0
+    run({"in.txt": "the bank\n"}, max_rejected=0)
     assert FAULT.calls == 3  # beside one of the probe
 
 
-def test_a_fault_that_lasts_fails_the_job_and_the_same_command_continues(
-    tmp_path, tiny_bundle, corpus, undisturbed, capsys
-):
+def test_a_fault_that_lasts_fails_the_job_and_the_same_command_continues(run, corpus, undisturbed):
     FAULT.begin(lambda call, ids: always(call, ids) if call >= 30 else None)
-    output = tmp_path / "out"
-    assert embed(output, tiny_bundle, corpus, **SMALL) == 1
-    told = capsys.readouterr().err
-    assert "rows: model error: RuntimeError; a row that is known to work failed, too" in told
-    assert "the same command continues" in told
-    assert "max_rejected" not in told
+    output = run(corpus, code=1, **SMALL)
+    assert "rows: model error: RuntimeError; a row that is known to work failed, too" in run.err
+    assert "the same command continues" in run.err
+    assert "max_rejected" not in run.err
     assert record(output)["status"] == "failed"
     assert not list(output.glob("rejected/*"))
     finished = len(block_records(output))
     FAULT.begin(None)
-    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    run(corpus, **SMALL)
     assert record(output)["counts"]["parts_reused"] == finished > 0
     assert files(output) == undisturbed
 
 
 def test_a_text_on_which_the_model_fails_is_rejected_and_tried_again_by_each_command(
-    tmp_path, tiny_bundle, corpus, undisturbed, poison, capsys
+    run, corpus, undisturbed, poison, capsys
 ):
-    output, found = tmp_path / "out", []
+    found = []
     FAULT.begin(poison)
     for _ in range(2):
-        assert embed(output, tiny_bundle, corpus, **SMALL) == 0
-        said = capsys.readouterr()
-        assert "the model failed on 1 text: the same command tries again\n" in said.out
+        output = run(corpus, **SMALL)
+        assert "the model failed on 1 text: the same command tries again\n" in run.out
         now = record(output)
         assert now["rejected"] == {"model error: ArithmeticError": 1}
         found.append((files(output), now["counts"]["embedded"], now["status"]))
@@ -178,7 +173,7 @@ def test_a_text_on_which_the_model_fails_is_rejected_and_tried_again_by_each_com
     parts = now["counts"]["parts"]
     assert now["counts"]["parts_reused"] == parts - 1
     again = f"1 of {parts} finished parts has texts on which the model failed: computed again\n"
-    assert again in said.err
+    assert again in run.err
     assert main(["verify", str(output)]) == 0
     told = capsys.readouterr().out
     assert "all as written" in told
@@ -186,41 +181,36 @@ def test_a_text_on_which_the_model_fails_is_rejected_and_tried_again_by_each_com
 
     # A job that breaks off meanwhile leaves no vector behind as finished, and loses none.
     FAULT.begin(always)
-    assert embed(output, tiny_bundle, corpus, **SMALL) == 1
+    run(corpus, code=1, **SMALL)
     FAULT.begin(None)
-    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    run(corpus, **SMALL)
     assert files(output) == undisturbed
-    capsys.readouterr()
-    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
-    assert "nothing to do" in capsys.readouterr().out
+    run(corpus, **SMALL)
+    assert "nothing to do" in run.out
 
 
 @pytest.mark.parametrize("other", ["the bank\n", ""], ids=["one", "all"])
-def test_what_the_model_failed_on_is_never_to_be_accepted(
-    tmp_path, tiny_bundle, poison, other, capsys
-):
-    (tmp_path / "in.txt").write_text(f"{other}{POISON}\n{POISON} {POISON}\n")
+def test_what_the_model_failed_on_is_never_to_be_accepted(run, poison, other):
+    source = {"in.txt": f"{other}{POISON}\n{POISON} {POISON}\n"}
     FAULT.begin(poison)
     for _ in range(2):
-        assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", max_rejected="1%") == 3
-        said = capsys.readouterr()
-        assert "the model failed on 2 of them, which the same command tries again" in said.err
-        assert "--max_rejected 2" not in said.err + said.out
-        assert "accepts" not in said.err + said.out
-        assert record(tmp_path / "out")["status"] == "refused"
+        output = run(source, code=3, max_rejected="1%")
+        assert "the model failed on 2 of them, which the same command tries again" in run.err
+        assert "--max_rejected 2" not in run.said
+        assert "accepts" not in run.said
+        assert record(output)["status"] == "refused"
     FAULT.begin(None)
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", max_rejected="1%") == 0
+    run(source, max_rejected="1%")
 
 
-def test_ten_thousand_bad_texts_take_one_pause_a_part(tmp_path, tiny_bundle, poison, monkeypatch):
+def test_ten_thousand_bad_texts_take_one_pause_a_part(run, poison, monkeypatch):
     """And at most seven calls of one row each, beside the halves of their batches."""
     slept = []
     monkeypatch.setattr("bert_embed.backends.runner.time.sleep", slept.append)
     lines = [f"{POISON} {WORDS[n % 8]} {WORDS[n // 8 % 8]} {n}" for n in range(300)]
-    (tmp_path / "in.txt").write_text("the bank\n" + "\n".join(lines))
     FAULT.begin(poison)
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", max_rejected="100%") == 0
-    assert record(tmp_path / "out")["counts"]["embedded"] == 1
+    output = run({"in.txt": "the bank\n" + "\n".join(lines)}, max_rejected="100%")
+    assert record(output)["counts"]["embedded"] == 1
     assert slept.count(0.05) == 1
     assert FAULT.calls < 300 * (2 * 2 + 5) + 20
 
@@ -296,25 +286,20 @@ def test_a_fault_that_passes_costs_no_element_of_other_pipelines(
     tmp_path, tiny_bundle, made, texts
 ):
     wanted = sorted(bert_embed.load(tiny_bundle).encode(texts).tolist())
-    # The first calls are those with which a model is loaded.
-    with_model = lambda call, ids: RuntimeError() if len(MET) < 3 and note(ids) else None  # noqa: E731
-    MET.clear()
-    FAULT.begin(with_model)
+    met: list[int] = []
+
+    def thrice(call: int, ids: np.ndarray) -> Any:
+        """Fails on a text, not on what a model is tried with, which is shorter."""
+        if len(met) == 3 or ids.shape[1] < 4:
+            return None
+        met.append(len(ids))
+        return RuntimeError()
+
+    FAULT.begin(thrice)
     good, *bad = collect(tmp_path, texts, made(tiny_bundle, tmp_path / "artifacts"))
     np.testing.assert_allclose(sorted(good), wanted, atol=1e-5)
     assert bad in ([], [[]])
-    assert len(MET) == 3
-
-
-MET: list[int] = []
-
-
-def note(ids: np.ndarray) -> bool:
-    """Keeps a call with one of the texts, not the one with which a model is tried."""
-    if ids.shape[1] < 4:
-        return False
-    MET.append(len(ids))
-    return True
+    assert len(met) == 3
 
 
 @pytest.mark.parametrize("fault", [*PASSING], ids=PASSING)

@@ -2,7 +2,6 @@
 
 import base64
 import gzip
-import io
 import json
 import os
 import shutil
@@ -36,9 +35,10 @@ from tests.support.command import (
     record,
     rejected,
     rows,
+    say_status,
     vectors,
 )
-from tests.support.models.tiny import write_tiny_huggingface
+from tests.support.outputs import contents
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +83,6 @@ def reported_as(output, path):
     place.write_bytes(orjson.dumps(report))
 
 
-def failed_since(output):
-    """Makes the record that of a run which has to be continued."""
-    stored = orjson.loads((output / "run.json").read_bytes())
-    (output / "run.json").write_bytes(orjson.dumps(stored | {"status": "failed"}))
-
-
 FILE = {"bytes": 4, "crc32c": "AAAAAA==", "rows": 1}
 STRANGE = [
     {"files": {"/etc/hostname": FILE}},
@@ -107,7 +101,7 @@ STRANGE = [
 ]
 
 
-def test_a_report_that_names_other_files_does_not_count(tmp_path, output, texts, tiny_bundle):
+def test_a_report_that_names_other_files_or_is_none_does_not_count(tmp_path, output, texts, run):
     outside = tmp_path / "outside"
     outside.mkdir()
     kept = outside / "part-0000000-00000.parquet"
@@ -115,40 +109,28 @@ def test_a_report_that_names_other_files_does_not_count(tmp_path, output, texts,
     before = files(output)
     path, report = report_of(output)
     assert parsed(output, report["run"]) is not None
-    for change in STRANGE:
-        path.write_bytes(orjson.dumps(report | change))
-        assert parsed(output, report["run"]) is None, change
+    strange = [orjson.dumps(report | change) for change in STRANGE]
+    for broken in (*strange, b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000):
+        path.write_bytes(broken)
+        assert parsed(output, report["run"]) is None, broken
     name = "../outside/part-0000000-00000.parquet"
-    path.write_bytes(orjson.dumps(report | {"files": {name: FILE}}))
-    failed_since(output)
-    assert embed(output, tiny_bundle, texts) == 0
-    assert record(output)["counts"]["parts_reused"] == 0
-    assert (files(output), report_of(output)[1]["files"]) == (before, report["files"])
+    for data in (orjson.dumps(report | {"files": {name: FILE}}), b"{"):
+        path.write_bytes(data)
+        say_status(output, "failed")
+        run(texts)
+        assert record(output)["counts"]["parts_reused"] == 0
+        assert (files(output), report_of(output)[1]["files"]) == (before, report["files"])
     assert kept.read_bytes() == b"kept"
 
 
-def test_a_report_that_is_none_does_not_count(output, texts, tiny_bundle):
-    path, report = report_of(output)
-    for data in (b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000):
-        path.write_bytes(data)
-        assert parsed(output, report["run"]) is None
-    failed_since(output)
-    assert embed(output, tiny_bundle, texts) == 0
-    assert record(output)["counts"]["embedded"] == 3
-
-
 def test_overwriting_removes_a_runs_names_and_links_but_not_what_they_lead_to(
-    tmp_path, output, texts, tiny_bundle
+    tmp_path, output, texts, run
 ):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious.parquet").write_bytes(b"kept")
-    others = [
-        "notes.txt",
-        "vectors-0000000-00000.parquet",
-        "embeddings-0000000-00000.parquet",
-        "embeddings/notes.parquet",
-    ]
+    others = ["notes.txt", *(f"{kind}-0000000-00000.parquet" for kind in ("vectors", "embeddings"))]
+    others.append("embeddings/notes.parquet")
     for name in others:
         (output / name).write_text("mine")
     (output / "embeddings/part-0000007-00000.parquet").symlink_to(outside / "precious.parquet")
@@ -156,7 +138,7 @@ def test_overwriting_removes_a_runs_names_and_links_but_not_what_they_lead_to(
     own = output / "embeddings/part-0000000-00000.parquet"
     own.unlink()
     own.symlink_to(outside / "precious.parquet")
-    assert embed(output, tiny_bundle, texts, dim=8, overwrite=True) == 0
+    run(texts, dim=8, overwrite=True)
     assert (outside / "precious.parquet").read_bytes() == b"kept"
     assert sorted(outside.iterdir()) == [outside / "precious.parquet"]
     assert not own.is_symlink()
@@ -164,76 +146,50 @@ def test_overwriting_removes_a_runs_names_and_links_but_not_what_they_lead_to(
     assert [(output / name).read_text() for name in others] == ["mine"] * len(others)
 
 
-def test_a_link_in_the_place_of_a_file_is_replaced_when_it_is_written(
-    tmp_path, output, texts, tiny_bundle
-):
+def test_a_link_in_the_place_of_a_file_is_replaced_when_it_is_written(tmp_path, output, texts, run):
     precious = tmp_path / "precious"
     precious.write_bytes(b"kept")
     for path in (output / "embeddings/part-0000000-00000.parquet", output / "run.json"):
         path.unlink()
         path.symlink_to(precious)
-    assert embed(output, tiny_bundle, texts) == 2, "the link leads to no record of a run"
+    run(texts, code=2)  # the link leads to no record of a run
     (output / "run.json").unlink()
-    assert embed(output, tiny_bundle, texts, overwrite=True) == 0
+    run(texts, overwrite=True)
     assert precious.read_bytes() == b"kept"
     assert vectors(output).shape == (3, 32)
 
 
-def test_ids_never_become_file_names(tmp_path, tiny_bundle):
-    path = tmp_path / "in.jsonl"
-    ids = [
-        "../../escaped",
-        "/etc/passwd",
-        "a\0b",
-        "x" * 4096,
-        "embeddings/part-0000000-00000.parquet",
-    ]
-    path.write_text("".join(json.dumps({"id": each, "text": "the bank"}) + "\n" for each in ids))
-    assert embed(tmp_path / "out", tiny_bundle, path) == 0
-    assert rows(tmp_path / "out")["id"] == ids
-    assert {each.name for each in (tmp_path / "out").rglob("*")} == {
-        "_state",
-        "blocks",
-        "0000000-00000.json",
-        "listing.json.zst",
-        "embeddings",
-        "part-0000000-00000.parquet",
-        "report.html",
-        "run.json",
-    }
-    assert {each.name for each in tmp_path.iterdir()} == {"in.jsonl", "out"}
-
-
-def test_file_names_of_the_input_stay_data(tmp_path, tiny_bundle):
-    folder = tmp_path / "in"
-    folder.mkdir()
+def test_neither_ids_nor_names_of_the_input_become_file_names(tmp_path, run):
+    ids = ["../../escaped", "/etc/passwd", "a\0b", "x" * 4096]
+    ids.append("embeddings/part-0000000-00000.parquet")
     names = ["..hidden.txt", "a'; rm -rf x.txt", "new\nline.txt", "part-0000000-00000.txt"]
-    for name in names[1:]:
-        (folder / name).write_text("the bank\n")
-    assert embed(tmp_path / "out", tiny_bundle, folder) == 0
-    assert rows(tmp_path / "out")["id"] == sorted(f"{folder / name}:0" for name in names[1:])
+    source = {f"in/{name}": "the bank\n" for name in names}
+    source["in/z.jsonl"] = [{"id": each, "text": "the bank"} for each in ids]
+    output = run(source)
+    shown = sorted(f"{tmp_path}/in/{name}:0" for name in names[1:])
+    assert rows(output)["id"] == [*shown, *ids]
+    made = {"_state", "blocks", "listing.json.zst", "embeddings", "report.html", "run.json"}
+    made |= {f"000000{n}-00000.json" for n in (0, 1)}
+    made |= {f"part-000000{n}-00000.parquet" for n in (0, 1)}
+    assert {each.name for each in output.rglob("*")} == made
+    assert {each.name for each in tmp_path.iterdir()} == {"in", "out"}
 
 
-def test_json_of_any_depth_and_any_number_is_rejected_not_crashed(tmp_path, tiny_bundle):
-    path = tmp_path / "in.jsonl"
+def test_json_of_any_depth_and_any_number_is_rejected_not_crashed(run):
     deep = 200_000
     lines = [
         '{"id": 1, "text": "the bank"}',
         '{"id": 2, "text": ' + "[" * deep + "]" * deep + "}",
         '{"id": 3, "text": "bank", "x": ' + '{"a":' * deep + "1" + "}" * deep + "}",
-        '{"id": ' + "9" * 50_000 + ', "text": "river"}',
-        '{"id": 1e999, "text": "river"}',
-        '{"id": NaN, "text": "river"}',
-        '{"id": -0.5, "text": "river"}',
+        *(f'{{"id": {n}, "text": "river"}}' for n in ("9" * 50_000, "1e999", "NaN", "-0.5")),
         '{"id": 18446744073709551615, "text": "river"}',
         '{"id": 5, "text": "\\ud800"}',
     ]
-    path.write_text("\n".join(lines) + "\n")
-    assert embed(tmp_path / "out", tiny_bundle, path) == 0
-    counts = record(tmp_path / "out")["counts"]
+    output = run({"in.jsonl": "\n".join(lines) + "\n"})
+    counts = record(output)["counts"]
     assert counts["records"] == counts["embedded"] + counts["rejected"] == len(lines)
-    assert rows(tmp_path / "out")["id"] == ["1", "18446744073709551615"]
-    assert {each["reason"] for each in rejected(tmp_path / "out")} <= {
+    assert rows(output)["id"] == ["1", "18446744073709551615"]
+    assert {each["reason"] for each in rejected(output)} <= {
         "malformed JSON",
         "id is not a string or an integer",
         "missing id",  # NaN, as pandas writes a missing value
@@ -242,62 +198,58 @@ def test_json_of_any_depth_and_any_number_is_rejected_not_crashed(tmp_path, tiny
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_a_record_beyond_all_measure_is_rejected_with_its_place(tmp_path, tiny_bundle, suffix):
+def test_a_record_beyond_all_measure_is_rejected_with_its_place(tmp_path, run, suffix):
     path = tmp_path / f"in.txt{suffix}"
     data = b"the bank\n" + b"a" * MOST_RECORD_BYTES + b"\nof the river\n"
     path.write_bytes(gzip.compress(data, 1) if suffix else data)
-    assert embed(tmp_path / "out", tiny_bundle, path) == 0
-    counts = record(tmp_path / "out")["counts"]
-    assert (counts["records"], counts["embedded"], counts["rejected"]) == (3, 2, 1)
-    place = f"{path}:9"
-    assert rejected(tmp_path / "out") == [
+    output, place = run(path), f"{path}:9"
+    assert rejected(output) == [
         {"id": place, "source": place, "stage": "read", "reason": "record too large"}
         | {"record": None}
     ]
-    assert rows(tmp_path / "out")["id"] == [f"{path}:0", f"{path}:{MOST_RECORD_BYTES + 10}"]
+    assert rows(output)["id"] == [f"{path}:0", f"{path}:{MOST_RECORD_BYTES + 10}"]
 
 
 @pytest.mark.parametrize(
     ("text", "line"), [('text,id\n"the bank,1\n', 2), ('text,"id\nthe bank,1\n', 1)]
 )
-def test_a_quote_left_open_is_told_before_a_large_file_is_read(
-    tmp_path, tiny_bundle, capsys, text, line
-):
+def test_a_quote_left_open_is_told_before_a_large_file_is_read(tmp_path, run, text, line):
     path = tmp_path / "in.csv"
     path.write_text(text)
     os.truncate(path, 1 << 40)  # a hole, which takes an hour to read
-    assert embed(tmp_path / "out", tiny_bundle, path) == 2
-    assert capsys.readouterr().err == (
+    run(path, code=2)
+    assert run.err == (
         f"error: {path}: the quote in line {line} is not closed within 64 MiB, is it left open? "
         "(--csv_quoting none takes quotes as characters)\n"
     )
 
 
-def test_a_quote_that_takes_the_rest_of_a_file_is_told(tmp_path, tiny_bundle, caplog):
-    path = tmp_path / "in.csv"
-    rows = ["text,id", '"the\nbank",1', 'of,"2', *(f"the river,{n}" for n in range(3, 100))]
-    path.write_text("\n".join(rows))
-    assert embed(tmp_path / "out", tiny_bundle, path) == 0
-    [told] = (message for message in caplog.messages if "quote" in message)
-    assert told == (
-        f"{path}: the quote in line 4 is never closed, the rest of the file is one rejected record"
-        "; csv_quoting none takes quotes as characters"
-    )
-    assert [each["reason"] for each in rejected(tmp_path / "out")] == ["unterminated quote"]
+RIVERS = [f"the river,{n}" for n in range(3, 50)]
 
 
-def test_a_quote_that_takes_many_lines_is_told(tmp_path, tiny_bundle, caplog):
-    path = tmp_path / "in.csv"
-    lines = ["text,id", "of,1", '"the,2', *(f"the river,{n}" for n in range(3, 50)), '"bank,50']
-    path.write_text("\n".join([*lines, "the bank,51", ""]))
-    assert embed(tmp_path / "out", tiny_bundle, path) == 0
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (
+            ["text,id", '"the\nbank",1', 'of,"2', *RIVERS],
+            "the quote in line 4 is never closed, the rest of the file is one rejected record; ",
+        ),
+        (
+            ["text,id", "of,1", '"the,2', *RIVERS, '"bank,50', "the bank,51", ""],
+            "the malformed record at byte 13 has 49 lines, a quote left open in its first line "
+            "rejects them all; ",
+        ),
+    ],
+    ids=["the rest", "many lines"],
+)
+def test_a_quote_that_takes_many_records_is_told(tmp_path, run, caplog, lines, said):
+    output = run({"in.csv": "\n".join(lines)})
     [told] = (message for message in caplog.messages if "quote" in message)
-    assert told == (
-        f"{path}: the malformed record at byte 13 has 49 lines, a quote left open in its first "
-        "line rejects them all; csv_quoting none takes quotes as characters"
+    assert told == f"{tmp_path}/in.csv: {said}csv_quoting none takes quotes as characters"
+    [bad] = rejected(output)
+    assert bad["reason"] == "unterminated quote" or bad["detail"].endswith(
+        "the record has 49 lines"
     )
-    [bad] = rejected(tmp_path / "out")
-    assert bad["detail"].endswith("; the record has 49 lines")
 
 
 @pytest.mark.parametrize(
@@ -316,17 +268,15 @@ def test_a_configuration_is_flags_and_nothing_else(tmp_path, texts, capsys, text
     assert not Path("ran").exists()
 
 
-@pytest.mark.parametrize("end", [b"", b"[" * 100_000, b"[]", b'{"vectors": 3}', b'{"vectors": {}}'])
-def test_a_strange_folder_is_refused_in_one_sentence(output, capsys, end):
-    if end:
-        (output / "run.json").write_bytes(end)
+def test_a_strange_folder_is_refused_in_one_sentence(output, capsys):
+    (output / "embeddings" / "part-x.parquet").write_bytes(b"no file of a run")
+    assert len(bert_embed.read(output)[0]) == 3
+    for data in (b"[" * 100_000, b"[]", b'{"vectors": 3}', b'{"vectors": {}}'):
+        (output / "run.json").write_bytes(data)
         assert main(["search", str(output), "bank"]) == 2
         told = capsys.readouterr().err
         assert told.startswith("error: ")
         assert len(told.splitlines()) == 1
-    else:
-        (output / "embeddings" / "part-x.parquet").write_bytes(b"no file of a run")
-        assert len(bert_embed.read(output)[0]) == 3
 
 
 @pytest.mark.slow
@@ -372,39 +322,24 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(texts, tiny_bundle):
     assert "damaged" not in "".join(said)
 
 
-def archive_of(path, *entries):
-    """A .tar.gz of empty members that declare a size, and of real ones."""
-    with tarfile.open(path, "w:gz") as file:
-        for name, size in entries:
-            entry = tarfile.TarInfo(name)
-            entry.size = size
-            if size < 1 << 25:
-                file.addfile(entry, io.BytesIO(bytes(size)))
-            else:  # nothing follows the header
-                file.fileobj.write(entry.tobuf())
-    return path
-
-
 @pytest.mark.slow
 def test_an_archive_larger_than_any_model_is_refused(tmp_path, capsys):
-    source = tmp_path / "model"
-    write_tiny_huggingface(source)
-    path = archive_of(tmp_path / "bomb.tar.gz", ("config.json", 10), ("weights", 80 << 30))
-    assert main(["model", "import", str(path), str(tmp_path / "bundle")]) == 2
-    assert "bomb.tar.gz: refused, it holds more than" in capsys.readouterr().err
-    path = archive_of(tmp_path / "many.tar.gz", *((f"f{n}", 0) for n in range(10_001)))
-    assert main(["model", "import", str(path), str(tmp_path / "bundle")]) == 2
-    assert "10,000 files" in capsys.readouterr().err
-
-
-def test_an_archive_whose_header_is_endless_is_refused(tmp_path, capsys):
-    path = tmp_path / "long.tar.gz"
-    with tarfile.open(path, "w:gz") as file:
-        entry = tarfile.TarInfo("././@LongLink")
-        entry.type, entry.size = tarfile.GNUTYPE_LONGNAME, 1 << 25
-        file.addfile(entry, io.BytesIO(b"a" * (1 << 25)))
-    assert main(["model", "import", str(path), str(tmp_path / "bundle")]) == 2
-    assert "a header of 33,554,432 bytes" in capsys.readouterr().err
+    """By what its headers declare; nothing follows the large ones."""
+    large, long = tarfile.TarInfo("weights"), tarfile.TarInfo("././@LongLink")
+    large.size = 80 << 30
+    long.type, long.size = tarfile.GNUTYPE_LONGNAME, 1 << 25
+    for name, entries, said in (
+        ("bomb", [tarfile.TarInfo("config.json"), large], "bomb.tar.gz: refused, it holds more"),
+        ("many", [tarfile.TarInfo(f"f{n}") for n in range(10_001)], "10,000 files"),
+        ("long", [long], "a header of 33,554,432 bytes"),
+    ):
+        path = tmp_path / f"{name}.tar.gz"
+        with tarfile.open(path, "w:gz") as file:
+            for entry in entries:
+                file.fileobj.write(entry.tobuf())
+            file.fileobj.write(b"a" * (1 << 25) if name == "long" else b"")
+        assert main(["model", "import", str(path), str(tmp_path / "bundle")]) == 2
+        assert said in capsys.readouterr().err
 
 
 def damaged(output, **stored):
@@ -457,35 +392,37 @@ def test_repair_runs_nothing_that_the_record_names(
 
 def test_repair_takes_its_runner_from_its_own_command(output, capsys):
     damaged(output)
-    assert main(["verify", str(output), "--repair", "--runner=NoSuchRunner"]) == 2
-    assert "--runner NoSuchRunner is not available" in capsys.readouterr().err
-    assert main(["verify", str(output), "--direct_num_workers=1"]) == 2
-    assert "--direct_num_workers requires --repair" in capsys.readouterr().err
-    assert main(["verify", str(output), "--runner=PrismRunner"]) == 2
-    assert "--runner requires --repair" in capsys.readouterr().err
-    assert main(["verify", str(output), "--repair", "--direct_num_worker=1"]) == 2
-    assert "did you mean --direct_num_workers?" in capsys.readouterr().err
+    for words, said in (
+        (["--repair", "--runner=NoSuchRunner"], "--runner NoSuchRunner is not available"),
+        (["--direct_num_workers=1"], "--direct_num_workers requires --repair"),
+        (["--runner=PrismRunner"], "--runner requires --repair"),
+        (["--repair", "--direct_num_worker=1"], "did you mean --direct_num_workers?"),
+    ):
+        assert main(["verify", str(output), *words]) == 2
+        assert said in capsys.readouterr().err
     assert main(["verify", str(output), "--repair", "--direct_num_workers=1"]) == 0
 
 
 TABLE = "project:dataset.table"
-TABLES = {
-    "input": {"options__input": [TABLE]},
-    "format": {"options__input_format": "bigquery"},
-    "query": {"options__query": "DELETE FROM a.b WHERE true", "options__input": []},
-    "output": {"options__output_table": TABLE, "options__output_format": "bigquery"},
-    "table": {"table": {"tables": {"dense": TABLE}, "write_disposition": "truncate"}},
-    "earlier": {"input__skip_existing": [{"output": TABLE, "run": None, "listing": ""}]},
-}
+TABLES = [
+    {"options__input": [TABLE]},
+    {"options__input_format": "bigquery"},
+    {"options__query": "DELETE FROM a.b WHERE true", "options__input": []},
+    {"options__output_table": TABLE, "options__output_format": "bigquery"},
+    {"table": {"tables": {"dense": TABLE}, "write_disposition": "truncate"}},
+    {"input__skip_existing": [{"output": TABLE, "run": None, "listing": ""}]},
+]
 
 
-@pytest.mark.parametrize("named", TABLES)
-def test_repair_asks_bigquery_nothing_at_the_word_of_a_record(output, capsys, named):
-    damaged(output, **TABLES[named])
-    before = files(output)
-    assert main(["verify", str(output), "--repair"]) == 2
-    assert "run.json names BigQuery, which only a command may" in capsys.readouterr().err
-    assert files(output) == before
+def test_repair_asks_bigquery_nothing_at_the_word_of_a_record(output, capsys):
+    whole = (output / "run.json").read_bytes()
+    for named in TABLES:
+        (output / "run.json").write_bytes(whole)
+        damaged(output, **named)
+        before = files(output)
+        assert main(["verify", str(output), "--repair"]) == 2
+        assert "run.json names BigQuery, which only a command may" in capsys.readouterr().err
+        assert files(output) == before
 
 
 def test_repair_removes_nothing_in_a_folder_that_the_record_names(tmp_path, output, capsys):
@@ -509,14 +446,12 @@ def test_nothing_is_written_or_removed_through_a_link(
 ):
     """The link leads to the same folder of another output, all of whose files look like ours."""
     other = shutil.copytree(written, tmp_path / "other")
-    for kind in ("rejected", "examples"):
-        (other / kind).mkdir()
-        (
-            other / kind / f"part-0000009-00000.{'jsonl' if kind == 'rejected' else 'tfrecord'}"
-        ).touch()
+    for file in ("rejected/part-0000009-00000.jsonl", "examples/part-0000009-00000.tfrecord"):
+        (other / file).parent.mkdir()
+        (other / file).touch()
     (other / "embeddings" / "part-0000009-00000.parquet").write_bytes(b"another's")
     (other / "_state" / "lock").write_bytes(b"precious")
-    before = {path: path.read_bytes() for path in other.rglob("*") if path.is_file()}
+    before = contents(other)
     damaged(output)
     place = output / name
     if place.is_dir():
@@ -527,21 +462,22 @@ def test_nothing_is_written_or_removed_through_a_link(
     else:
         assert embed(output, tiny_bundle, texts, dim=8, overwrite=True) == 2
     assert f"{place} is a link" in capsys.readouterr().err
-    assert {path: path.read_bytes() for path in other.rglob("*") if path.is_file()} == before
+    assert contents(other) == before
     assert main(["verify", str(output)]) == 1, "reading is allowed"
 
 
-@pytest.mark.parametrize(
-    "value", [{"model": 3}, {"input": 3}, {"input": [["a"]]}, {"layers": {"a": 1}}, {"prompt": []}]
-)
-def test_options_of_another_type_are_refused_in_one_sentence(output, capsys, value):
+def test_options_of_another_type_are_refused_in_one_sentence(output, capsys):
     damaged(output)
     stored = record(output)
-    (output / "run.json").write_text(json.dumps(stored | {"options": stored["options"] | value}))
-    assert main(["verify", str(output), "--repair"]) == 2
-    told = capsys.readouterr().err
-    assert told.splitlines()[-1].startswith("error: ")
-    assert "a bug of this program" not in told
+    for name, value in (
+        *(("model", 3), ("input", 3), ("input", [["a"]]), ("layers", {"a": 1}), ("prompt", [])),
+    ):
+        options = stored["options"] | {name: value}
+        (output / "run.json").write_text(json.dumps(stored | {"options": options}))
+        assert main(["verify", str(output), "--repair"]) == 2
+        told = capsys.readouterr().err
+        assert told.splitlines()[-1].startswith("error: ")
+        assert "a bug of this program" not in told
 
 
 def nested(depth, value=5):
@@ -620,15 +556,15 @@ def three_parts(texts, tiny_bundle, tmp_path_factory):
     return output
 
 
-@pytest.mark.parametrize("blocks", [-1, 0, 2, 1 << 31, (1 << 63) - 1, (1 << 64) - 1, 1e300, "1"])
-def test_a_wrong_number_of_blocks_is_told_at_once(output, capsys, blocks):
+def test_a_wrong_number_of_blocks_is_told_at_once(output, capsys):
     stored = record(output)
-    stored["plan"]["blocks"] = blocks
-    (output / "run.json").write_text(json.dumps(stored))
-    code, message = told(capsys, ["verify", str(output)])
-    assert code in (1, 2)
-    assert "missing" in message or "says" in message or "plan.blocks must be" in message
-    assert len(message) < 200_000
+    for blocks in (-1, 0, 2, 1 << 31, (1 << 63) - 1, (1 << 64) - 1, 1e300, "1"):
+        stored["plan"]["blocks"] = blocks
+        (output / "run.json").write_text(json.dumps(stored))
+        code, message = told(capsys, ["verify", str(output)])
+        assert code in (1, 2)
+        assert "missing" in message or "says" in message or "plan.blocks must be" in message
+        assert len(message) < 200_000
 
 
 def test_a_part_of_an_absurd_number_is_told_at_once(output, capsys):

@@ -4,8 +4,6 @@ import json
 import os
 import shutil
 import stat
-from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -59,7 +57,7 @@ def cut(path):
 
 
 def halve(path):
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    os.truncate(path, path.stat().st_size // 2)
 
 
 def change_rows(path):
@@ -98,7 +96,7 @@ def verify(capsys):
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_each_fault_is_named_and_repaired(output, verify, fault):
+def test_each_fault_is_named_and_repaired_and_no_reader_takes_such_files(output, verify, fault):
     whole = files(output)
     assert len(block_records(output)) > 2
     assert "all as written" in verify(output)
@@ -107,6 +105,10 @@ def test_each_fault_is_named_and_repaired(output, verify, fault):
     told = verify(output, code=1)
     assert said in told
     assert "--repair" in told
+    if name == FIRST:
+        with pytest.raises(ValueError, match="bert-embed verify"):
+            bert_embed.read(output)
+        assert main(["search", str(output), "river"]) == 2
     verify(output, "--repair")
     assert files(output) == whole
     verify(output)
@@ -124,14 +126,6 @@ def test_a_file_of_somebody_else_and_wrong_counts_are_named(output, verify):
     assert said in verify(output, code=1)
 
 
-def test_a_file_of_somebody_else_is_named_and_left_alone(output, capsys):
-    (output / "embeddings" / "notes.parquet").write_bytes(b"mine")
-    assert main(["verify", str(output), "--repair"]) == 1
-    said = "embeddings/notes.parquet: does not belong there: no run wrote it, and it may be removed"
-    assert said in capsys.readouterr().out
-    assert (output / "embeddings" / "notes.parquet").read_bytes() == b"mine"
-
-
 def test_a_changed_input_is_never_repaired_into_another_run(output, corpus, verify):
     kept, times = corpus.read_text(), (corpus.stat().st_atime_ns, corpus.stat().st_mtime_ns)
     (output / FIRST).unlink()
@@ -144,17 +138,7 @@ def test_a_changed_input_is_never_repaired_into_another_run(output, corpus, veri
     assert len(data_files(output)) == len(block_records(output)) - 1
 
 
-@pytest.mark.parametrize("fault", ["missing", "size", "checksum", "extra"])
-def test_no_reader_takes_files_that_are_not_those_of_the_run(output, tiny_bundle, capsys, fault):
-    name, damage, _ = FAULTS[fault]
-    damage(output / name)
-    with pytest.raises(ValueError, match="bert-embed verify"):
-        bert_embed.read(output)
-    assert main(["search", str(output), "river", f"--model={tiny_bundle}"]) == 2
-    assert "bert-embed verify" in capsys.readouterr().err
-
-
-def test_an_unfinished_run_is_read_only_on_request(output):
+def test_an_unfinished_run_has_no_problems_and_is_read_only_on_request(output, verify):
     say_status(output, "running")
     assert len(bert_embed.read(output, partial=True)[0]) == LINES - 1
     block_records(output)[1].unlink()
@@ -163,11 +147,6 @@ def test_an_unfinished_run_is_read_only_on_request(output):
         bert_embed.read(output)
     ids, vectors = bert_embed.read(output, partial=True)
     assert 0 < len(ids) == len(vectors) < LINES - 1
-
-
-def test_a_run_that_is_running_has_no_problems(output, verify):
-    say_status(output, "running")
-    block_records(output)[1].unlink()
     left = len(block_records(output))
     said = verify(output, code=1)
     unfinished = f"its run is running, or was killed; {left} parts finished so far: wait for"
@@ -177,31 +156,21 @@ def test_a_run_that_is_running_has_no_problems(output, verify):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        (partial(Path.unlink, missing_ok=True), "missing"),
-        (partial(os.truncate, length=9), "has 9 "),
-    ],
-    ids=["lost", "cut"],
-)
-def test_files_that_change_while_a_run_goes_on_fail_it(
-    output, corpus, run, monkeypatch, change, problem
-):
-    """An earlier attempt wrote all but one part; a file of it changes while that one is written."""
+def test_files_that_change_while_a_run_goes_on_fail_it(output, corpus, run, monkeypatch):
+    """An earlier attempt wrote all but one part; a file of it is cut while that one is written."""
     whole = files(output)
     say_status(output, "failed")
     block_records(output)[-1].unlink()
     straight = os.fsync
 
-    def changing(descriptor):
-        change(output / FIRST)
+    def cutting(descriptor):
+        os.truncate(output / FIRST, 9)
         straight(descriptor)
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", changing)
+        patched.setattr(os, "fsync", cutting)
         run(corpus, code=1, **SMALL)
-    assert f"{FIRST}: {problem}" in run.err
+    assert f"{FIRST}: has 9 " in run.err
     assert record(output)["status"] == "failed"
     run(corpus, **SMALL)
     assert files(output) == whole
@@ -218,11 +187,6 @@ def test_what_a_dead_attempt_left_beside_its_part_is_removed(output, corpus, run
     (path,) = data_files(output, "rejected")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600  # for its owner only
     verify(output)
-
-
-def test_rejected_records_are_for_their_owner_only(output):
-    (path,) = data_files(output, "rejected")
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_a_copy_of_examples_is_checked_and_repaired_in_its_own_place(
@@ -258,12 +222,6 @@ def test_an_output_of_bytes_on_cloud_storage_is_verified_there(gcs, corpus, tiny
         bert_embed.read("gs://verify/out")
 
 
-def test_what_is_no_output_is_refused(tmp_path, verify):
-    (tmp_path / "file").write_text("")
-    assert "is not the output of a run" in verify(tmp_path, code=2)
-    assert "is a file; give the output folder of a run" in verify(tmp_path / "file", code=2)
-
-
 def test_an_increment_is_repaired_against_the_runs_of_its_day(tmp_path, run, verify):
     for day, lines in enumerate((10, 20, 30)):
         earlier = {"skip_existing": tmp_path / "runs"} if day else {}
@@ -273,25 +231,4 @@ def test_an_increment_is_repaired_against_the_runs_of_its_day(tmp_path, run, ver
     kept = file.read_bytes()
     file.unlink()
     verify(tmp_path / "runs" / "day1", "--repair")
-    assert file.read_bytes() == kept
-
-
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        (Path.unlink, "deleted: holds 0 files of 0 bytes and 0 rows, the run wrote 1 file of "),
-        (flip, "deleted/part-0000000-00000.parquet: is damaged"),
-    ],
-)
-def test_a_fault_of_deleted_ids_is_one_problem(run, verify, fault, said):
-    texts = [{"id": n, "text": "a bank"} for n in range(9)]
-    first = run({"in.jsonl": texts}, "1")
-    second = run({"fewer.jsonl": texts[:8]}, "2", skip_existing=first)
-    (file,) = (second / "deleted").iterdir()
-    kept = file.read_bytes()
-    fault(file)
-    problem, error = verify(second, code=1).splitlines()
-    assert said in problem
-    assert "error: 1 problem in" in error
-    verify(second, "--repair")
     assert file.read_bytes() == kept
