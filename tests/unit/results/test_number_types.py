@@ -8,16 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from bert_embed.results.names import (
-    OUTPUT_DTYPES,
-    restored,
-    stored,
-    stored_type,
-    stored_width,
-)
-
-EVERY_FLOAT16 = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
-FINITE_FLOAT16 = EVERY_FLOAT16[np.isfinite(EVERY_FLOAT16)]
+from bert_embed.results.names import OUTPUT_DTYPES, restored, stored, stored_type, stored_width
 
 
 def vectors(most):
@@ -45,30 +36,24 @@ def test_bfloat16_holds_the_bits_of_ml_dtypes_and_tensorflow(given):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_halves_between_two_numbers_go_to_the_even_one(dtype):
+def test_halves_go_to_the_even_number_and_no_number_becomes_infinite(dtype):
     step = {"float16": 2.0**-10, "bfloat16": 2.0**-7}[dtype]
-    numbers = np.array([[1 + step / 2, 1 + 3 * step / 2, 1 + step / 2 + 2.0**-20]], np.float32)
-    values = stored(numbers, dtype).values
-    expected = [[1, 1 + 2 * step, 1 + step]]
-    assert restored(values, None, dtype, 3).tolist() == expected
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_numbers_out_of_range_become_the_largest_not_infinite(dtype):
     largest = {"float16": 65504.0, "bfloat16": float(ml_dtypes.finfo(ml_dtypes.bfloat16).max)}
     extreme = np.finfo(np.float32).max
-    values = stored(np.array([[extreme, -extreme]], np.float32), dtype).values
-    assert restored(values, None, dtype, 2).tolist() == [[largest[dtype], -largest[dtype]]]
+    halves = [1 + step / 2, 1 + 3 * step / 2, 1 + step / 2 + 2.0**-20]
+    values = stored(np.array([[*halves, extreme, -extreme]], np.float32), dtype).values
+    expected = [[1, 1 + 2 * step, 1 + step, largest[dtype], -largest[dtype]]]
+    assert restored(values, None, dtype, 5).tolist() == expected
 
 
 def test_every_float16_comes_back_as_it_was():
-    values = stored(FINITE_FLOAT16[None], "float16").values
-    np.testing.assert_array_equal(restored(values, None, "float16", 0)[0], FINITE_FLOAT16)
-
-
-def test_float16_that_others_wrote_may_be_infinite_or_no_number():
+    """Also those that others wrote, which may be infinite or no number."""
     every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)[None]
-    np.testing.assert_array_equal(restored(every, None, "float16", 0), every.astype(np.float32))
+    wide = every.astype(np.float32)
+    np.testing.assert_array_equal(restored(every, None, "float16", 0), wide)
+    finite = wide[np.isfinite(wide)][None]
+    values = stored(finite, "float16").values
+    np.testing.assert_array_equal(restored(values, None, "float16", 0), finite)
 
 
 @given(vectors(2.0**100))
@@ -92,9 +77,11 @@ def test_int8_uses_its_whole_range_and_knows_zero():
     assert stored(smallest, "int8").values.tolist() == [[0, 0]]
 
 
-def test_int8_without_scales_is_refused():
+def test_what_has_no_scale_or_no_type_is_refused():
     with pytest.raises(ValueError, match="require their column scale"):
         restored(np.zeros((1, 2), np.int8), None, "int8", 2)
+    with pytest.raises(ValueError, match=r"output_dtype must be one of float32, .*, got 'fp8'"):
+        stored(np.zeros((1, 1), np.float32), "fp8")
 
 
 @given(vectors(10.0))
@@ -117,7 +104,9 @@ def test_ubinary_fills_the_last_byte_with_zeros():
 @pytest.mark.parametrize("dtype", OUTPUT_DTYPES)
 @given(given=vectors(1e4))
 def test_a_row_alone_equals_the_row_in_a_batch(dtype, given):
+    kept = given.copy()
     together = stored(given, dtype)
+    np.testing.assert_array_equal(given, kept)
     assert together.values.dtype == stored_type(dtype)
     assert together.values.shape == (len(given), stored_width(dtype, given.shape[1]))
     for row in range(len(given)):
@@ -125,18 +114,5 @@ def test_a_row_alone_equals_the_row_in_a_batch(dtype, given):
         np.testing.assert_array_equal(alone.values[0], together.values[row])
         if dtype == "int8":
             assert alone.scale[0] == together.scale[row]
-
-
-@pytest.mark.parametrize("dtype", OUTPUT_DTYPES)
-def test_no_vectors_are_no_vectors_and_the_input_is_left_alone(dtype):
     none = stored(np.empty((0, 9), np.float32), dtype)
     assert restored(none.values, none.scale, dtype, 9).shape == (0, 9)
-    given = np.array([[1.5, -70000.25, 1e-9]], np.float32)
-    kept = given.copy()
-    stored(given, dtype)
-    np.testing.assert_array_equal(given, kept)
-
-
-def test_an_unknown_type_is_refused():
-    with pytest.raises(ValueError, match=r"output_dtype must be one of float32, .*, got 'fp8'"):
-        stored(np.zeros((1, 1), np.float32), "fp8")

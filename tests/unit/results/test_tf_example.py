@@ -25,27 +25,24 @@ from tests.support.blocks import framed
 INT64 = st.integers(-(2**63), 2**63 - 1) | st.integers(-1, 300)
 
 
+def feature(value):
+    kind = type(value[0]) if value else int
+    if kind is bytes:
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=value))
+    if kind is float:
+        return tf.train.Feature(float_list=tf.train.FloatList(value=value))
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=value))
+
+
 def example(**values):
-    feature = {}
-    for name, value in values.items():
-        if value and isinstance(value[0], bytes):
-            feature[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=value))
-        elif value and isinstance(value[0], float):
-            feature[name] = tf.train.Feature(float_list=tf.train.FloatList(value=value))
-        else:
-            feature[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=value))
-    made = tf.train.Example(features=tf.train.Features(feature=feature))
+    features = {name: feature(value) for name, value in values.items()}
+    made = tf.train.Example(features=tf.train.Features(feature=features))
     return made.SerializeToString(deterministic=True)
 
 
 def ints(rows):
     flat = [value for row in rows for value in row]
     return Ints(np.array(flat, np.int64), splits_of(np.array([len(row) for row in rows], int)))
-
-
-def written(tmp_path, data):
-    (tmp_path / "it.tfrecord").write_bytes(bytes(data))
-    return [record.numpy() for record in tf.data.TFRecordDataset(str(tmp_path / "it.tfrecord"))]
 
 
 records = st.lists(
@@ -63,28 +60,20 @@ records = st.lists(
 @settings(max_examples=150)
 def test_the_bytes_are_those_of_tf_train_example(found):
     many, some, one, three = ([row[column] for row in found] for column in range(4))
-    data = encode_records(
-        {
-            "zeros": ints(many),
-            "a": Bytes(
-                [b for row in some for b in row], splits_of(np.array([*map(len, some)], int))
-            ),
-            "one": one_int(np.array(one, np.int64)),
-            "name of over a few bytes": Floats(np.array(three, np.float32).reshape(-1, 3)),
-        }
-    )
-    wanted = [
-        example(**{"zeros": a, "a": b, "one": [c], "name of over a few bytes": d})
-        for a, b, c, d in found
-    ]
-    assert bytes(data) == framed(wanted)
+    splits, longer = splits_of(np.array([*map(len, some)], int)), "name of over a few bytes"
+    columns = {"zeros": ints(many), "a": Bytes([b for row in some for b in row], splits)}
+    columns["one"] = one_int(np.array(one, np.int64))
+    columns[longer] = Floats(np.array(three, np.float32).reshape(-1, 3))
+    wanted = [example(**{"zeros": a, "a": b, "one": [c], longer: d}) for a, b, c, d in found]
+    assert bytes(encode_records(columns)) == framed(wanted)
 
 
 def test_tensorflow_reads_the_files(tmp_path):
     rows = [example(a=[1, 2]), example(a=[-1]), example(a=[])]
-    data = encode_records({"a": ints([[1, 2], [-1], []])})
-    assert written(tmp_path, data) == rows
-    assert written(tmp_path, framed(rows)) == rows
+    for data in (encode_records({"a": ints([[1, 2], [-1], []])}), framed(rows)):
+        (tmp_path / "it.tfrecord").write_bytes(bytes(data))
+        records = tf.data.TFRecordDataset(str(tmp_path / "it.tfrecord"))
+        assert [record.numpy() for record in records] == rows
 
 
 @given(st.lists(st.lists(INT64, max_size=30), max_size=20), st.integers(1, 50))
@@ -119,8 +108,7 @@ def test_damage_is_told_by_its_offset():
 
 def test_records_that_are_no_examples_are_left_out():
     good = example(a=[1])
-    columns, readable = decode_records(
-        [good, b"\xff\xff", good, example(a=[0.5]), good], {"a": int}
-    )
+    rows = [good, b"\xff\xff", good, example(a=[0.5]), good]
+    columns, readable = decode_records(rows, {"a": int})
     assert readable.tolist() == [0, 2, 4]
     assert columns["a"].values.tolist() == [1, 1, 1]

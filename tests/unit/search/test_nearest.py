@@ -2,6 +2,8 @@
 
 import json
 from dataclasses import replace
+from functools import cache
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +19,7 @@ FILES, ROWS, WIDTH = 5, 2500, 24
 
 
 def write_output(folder, dtype, output_format):
-    """Vectors of which every fifth is one of two, and one is zero; their settings."""
+    """Writes vectors of which every fifth is one of two, and one is zero."""
     random = np.random.default_rng(5)
 
     def changed(block):
@@ -29,35 +31,62 @@ def write_output(folder, dtype, output_format):
         return replace(block, vectors=vectors, ids=ids)
 
     finished_run(folder, [ROWS] * FILES, WIDTH, dtype, output_format, kept=False, changed=changed)
-    return settings_of(folder)
 
 
 def settings_of(output):
     return json.loads((output / "run.json").read_text())["vectors"]
 
 
-@pytest.fixture(
-    scope="module", params=[*((each, "parquet") for each in OUTPUT_DTYPES), ("int8", "jsonl")]
-)
-def output(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("output")
-    write_output(folder, *request.param)
-    return folder
+@pytest.fixture(scope="module")
+def output_of(tmp_path_factory):
+    """The output of a type of numbers and a format, written when it is first asked for."""
+
+    @cache
+    def output(*kind):
+        folder = tmp_path_factory.mktemp("output")
+        write_output(folder, *kind)
+        return folder
+
+    return output
 
 
-@pytest.mark.parametrize("count", [1, 7])
-@pytest.mark.parametrize("k", [1, 40, 1100])
-def test_hits_are_those_of_a_plain_computation(output, count, k):
-    ids, vectors = bert_embed.read(output)
-    wide = vectors.astype(np.float64)
+def cosines(wide, query):
     lengths = np.sqrt((wide * wide).sum(axis=1))
-    queries = np.random.default_rng(8).standard_normal((count, WIDTH), np.float32)
+    return (wide * query).sum(axis=1) / np.maximum(lengths, np.finfo(np.float32).tiny)
+
+
+PLAIN = {
+    "cosine": cosines,
+    "dot": lambda wide, query: (wide * query).sum(axis=1),
+    "euclidean": lambda wide, query: -np.sqrt(((wide - query) ** 2).sum(axis=1)),
+    "manhattan": lambda wide, query: -np.abs(wide - query).sum(axis=1),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "similarity"),
+    [
+        *(((dtype, "parquet"), "cosine") for dtype in OUTPUT_DTYPES),
+        (("int8", "jsonl"), "cosine"),
+        *product(
+            [(dtype, "parquet") for dtype in ("float32", "int8", "ubinary")],
+            ("dot", "euclidean", "manhattan"),
+        ),
+    ],
+)
+@pytest.mark.parametrize(("count", "k"), [(1, 40), (7, 1), (7, 1100)])
+def test_hits_are_those_of_a_plain_computation(output_of, kind, similarity, count, k):
+    output = output_of(*kind)
+    settings = settings_of(output) | {"similarity": similarity}
+    ids, vectors = bert_embed.read(output)
+    queries = 3 * np.random.default_rng(8).standard_normal((count, WIDTH), np.float32)
     queries[0] = vectors[10]  # of many equal ones
-    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
-    found = nearest(str(output), settings_of(output), queries, k)
+    if similarity == "cosine":
+        queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    found = nearest(str(output), settings, queries, k)
     assert len(found) == count
     for query, hits in zip(queries, found, strict=True):
-        scores = (wide * query).sum(axis=1) / np.maximum(lengths, np.finfo(np.float32).tiny)
+        scores = PLAIN[similarity](vectors.astype(np.float64), query)
         best = np.argsort(-scores, kind="stable")[:k]
         assert [hit.id for hit in hits] == [ids[row] for row in best]
         assert [hit.score for hit in hits] == scores[best].tolist()
@@ -65,31 +94,11 @@ def test_hits_are_those_of_a_plain_computation(output, count, k):
         assert [hit.file.split(".")[0] for hit in hits] == files
 
 
-@pytest.mark.parametrize("similarity", ["dot", "euclidean", "manhattan"])
-@pytest.mark.parametrize("dtype", ["float32", "int8", "ubinary"])
-@pytest.mark.parametrize(("count", "k"), [(1, 40), (7, 1), (7, 1100)])
-def test_hits_by_another_similarity_are_those_of_a_plain_one(tmp_path, dtype, similarity, count, k):
-    settings = write_output(tmp_path, dtype, "parquet") | {"similarity": similarity}
-    ids, vectors = bert_embed.read(tmp_path)
-    queries = 3 * np.random.default_rng(8).standard_normal((count, WIDTH), np.float32)
-    queries[0] = vectors[10]  # of many equal ones
-    plain = {
-        "dot": lambda wide, query: (wide * query).sum(axis=1),
-        "euclidean": lambda wide, query: -np.sqrt(((wide - query) ** 2).sum(axis=1)),
-        "manhattan": lambda wide, query: -np.abs(wide - query).sum(axis=1),
-    }
-    wide = vectors.astype(np.float64)
-    for query, hits in zip(queries, nearest(str(tmp_path), settings, queries, k), strict=True):
-        scores = plain[similarity](wide, query)
-        best = np.argsort(-scores, kind="stable")[:k]
-        assert [hit.id for hit in hits] == [ids[row] for row in best]
-        assert [hit.score for hit in hits] == scores[best].tolist()
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("k", [1, 40])
 def test_a_vector_that_is_not_finite_takes_no_hits_place(tmp_path, dtype, k, caplog):
-    settings = write_output(tmp_path, dtype, "parquet")
+    write_output(tmp_path, dtype, "parquet")
+    settings = settings_of(tmp_path)
     vectors = next(iter(bert_embed.read_batches(tmp_path)))[1]
     query = vectors[10] / np.linalg.norm(vectors[10])
     for path in sorted(tmp_path.glob("embeddings/part-*.parquet")):
@@ -125,11 +134,11 @@ def test_cosines_do_not_depend_on_how_long_vectors_are(tmp_path):
     query = random.standard_normal((1, 12), np.float32)
     query /= np.linalg.norm(query)
     wide = vectors.astype(np.float64)
-    cosines = (wide * query).sum(axis=1) / np.linalg.norm(wide, axis=1)
+    scores = (wide * query).sum(axis=1) / np.linalg.norm(wide, axis=1)
     settings = settings_of(output)
     for k in (1, 9, 400):
         (hits,) = nearest(str(output), settings, query, k)
-        wanted = np.argsort(-cosines, kind="stable")[:k]
+        wanted = np.argsort(-scores, kind="stable")[:k]
         assert [hit.id for hit in hits] == [ids[row] for row in wanted.tolist()]
 
 
@@ -140,8 +149,7 @@ def test_vectors_whose_squares_float32_cannot_hold_are_hits(tmp_path, similarity
     output = run_of_lengths(tmp_path / "output", random, 90, powers=(-3, 30))
     ids, vectors = bert_embed.read(output)
     queries = np.stack([random.standard_normal(12), np.zeros(12)]).astype(np.float32)
-    settings = settings_of(output)
-    settings |= {"similarity": similarity}
+    settings = settings_of(output) | {"similarity": similarity}
     for k in (9, 400):
         found = nearest(str(output), settings, queries, k)
         for query, hits in zip(queries.astype(np.float64), found, strict=True):

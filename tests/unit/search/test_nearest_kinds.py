@@ -53,18 +53,22 @@ def max_sims(vectors, query):
     return np.array([row.max(axis=0).sum() if len(row) else -np.inf for row in rows])
 
 
+def assert_hits(hits, scores, order, k):
+    best = order[:k]
+    assert [hit.id for hit in hits] == [f"d{row}" for row in best]
+    np.testing.assert_allclose([hit.score for hit in hits], scores[best], rtol=1e-12)
+
+
 @pytest.mark.parametrize("k", [1, 10, 5000])
 def test_sparse_hits_are_those_of_the_dense_product(tmp_path, k):
     files = [sparse_rows(number, rows, 60) for number, rows in enumerate(FILES)]
     queries = sparse_rows(9, 5, 12)
     write(tmp_path / "out", "sparse", files)
     found = nearest(str(tmp_path / "out"), SETTINGS, queries, k, "sparse")
-    scores = np.concatenate([dense(file) for file in files]) @ dense(queries).T
-    for number, hits in enumerate(found):
-        order = np.argsort(-scores[:, number], kind="stable")
-        order = order[scores[order, number] > 0][:k]
-        assert [hit.id for hit in hits] == [f"d{row}" for row in order]
-        np.testing.assert_allclose([hit.score for hit in hits], scores[order, number], rtol=1e-12)
+    every = np.concatenate([dense(file) for file in files]) @ dense(queries).T
+    for scores, hits in zip(every.T, found, strict=True):
+        order = np.argsort(-scores, kind="stable")
+        assert_hits(hits, scores, order[scores[order] > 0], k)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -76,13 +80,10 @@ def test_multi_hits_are_those_of_all_pairs_of_tokens(tmp_path, k, dtype):
     queries = multi_rows(11, 3, 7)
     settings = SETTINGS | {"output_dtype": dtype}
     found = nearest(str(tmp_path / "out"), settings, queries, k, "multi")
-    for number, hits in enumerate(found):
-        query = queries[np.array([number])].vectors
+    for query, hits in zip(queries.rows(), found, strict=True):
         scores = np.concatenate([max_sims(file, query) for file in files])
         order = np.argsort(-scores, kind="stable")
-        order = order[np.isfinite(scores[order])][:k]
-        assert [hit.id for hit in hits] == [f"d{row}" for row in order]
-        np.testing.assert_allclose([hit.score for hit in hits], scores[order], rtol=1e-12)
+        assert_hits(hits, scores, order[np.isfinite(scores[order])], k)
 
 
 def test_of_equal_scores_the_first_row_comes_first(tmp_path):

@@ -7,13 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 from sklearn.metrics import ndcg_score
 
-from bert_embed.search.rankings import (
-    estimates,
-    ndcg,
-    overlap,
-    rank_correlation,
-    recall,
-)
+from bert_embed.search.rankings import estimates, ndcg, overlap, rank_correlation, recall
 
 IDS = [f"d{number}" for number in range(12)]
 rankings = st.permutations(IDS).flatmap(
