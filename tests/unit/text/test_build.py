@@ -34,6 +34,13 @@ def flat(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
     return ids, np.cumsum([0, *map(len, rows)])
 
 
+def assert_rows(rows, ids, types) -> None:
+    for values, expected in ((rows.input_ids, ids), (rows.token_type_ids, types)):
+        wanted, splits = flat(expected)
+        np.testing.assert_array_equal(values, wanted)
+        np.testing.assert_array_equal(rows.row_splits, splits)
+
+
 @pytest.mark.parametrize(
     ("max_seq_length", "separators"),
     [(3, 1), (4, 1), (5, 1), (8, 1), (16, 1), (33, 1), (4, 2), (5, 2), (16, 2)],
@@ -47,14 +54,9 @@ def test_pairs_are_cut_as_the_reference_cuts_them(max_seq_length, separators):
     first, second = ([pair[side] for pair in pairs] for side in range(2))
     rows = build_pairs(flat(first), flat(second), max_seq_length, PairMarks(CLS, SEP, separators))
     expected = [reference_row(a, b, max_seq_length, separators) for a, b in pairs]
-    assert rows.token_type_ids is not None
-    assert rows.input_ids.tolist() == [token for ids, _ in expected for token in ids]
-    assert rows.token_type_ids.tolist() == [kind for _, types in expected for kind in types]
-    assert np.diff(rows.row_splits).tolist() == [len(ids) for ids, _ in expected]
+    assert_rows(rows, *zip(*expected, strict=True))
     whole = [len(reference_row(a, b, 99, separators)[0]) for a, b in pairs]
-    assert rows.truncated.tolist() == [
-        len(ids) < length for (ids, _), length in zip(expected, whole, strict=True)
-    ]
+    assert rows.truncated.tolist() == (np.diff(rows.row_splits) < whole).tolist()
 
 
 @pytest.mark.parametrize("max_seq_length", [4, 5, 8, 11, 34])
@@ -73,12 +75,9 @@ def test_pairs_of_the_library_are_cut_as_it_cuts_them(max_seq_length):
     expected = library.encode_batch(texts)
     first, second = ([pair[side] for pair in pairs] for side in range(2))
     every = np.ones(len(pairs), bool)  # also those whose second text is empty
-    rows = build_pairs(
-        flat(first), flat(second), max_seq_length, PairMarks(1, 2, of_library=True), every
-    )
-    assert rows.token_type_ids is not None
-    assert rows.input_ids.tolist() == [token for row in expected for token in row.ids]
-    assert rows.token_type_ids.tolist() == [kind for row in expected for kind in row.type_ids]
+    marks = PairMarks(1, 2, of_library=True)
+    rows = build_pairs(flat(first), flat(second), max_seq_length, marks, every)
+    assert_rows(rows, [row.ids for row in expected], [row.type_ids for row in expected])
     assert rows.truncated.tolist() == [bool(row.overflowing) for row in expected]
 
 
@@ -97,18 +96,17 @@ def test_single_texts_are_cut_at_the_end(max_seq_length):
 
 def test_no_texts_give_no_rows():
     rows = build_rows(*flat([]), 8, CLS, SEP)
-    assert (rows.input_ids.tolist(), rows.row_splits.tolist()) == ([], [0])
-    assert rows.truncated.tolist() == []
+    found = rows.input_ids.tolist(), rows.row_splits.tolist(), rows.truncated.tolist()
+    assert found == ([], [0], [])
 
 
-def test_no_room_for_special_tokens_is_refused():
-    with pytest.raises(ValueError, match="special tokens, got 2"):
-        build_pairs(flat([[1]]), flat([[2]]), 2, PairMarks(CLS, SEP))
-
-
-def test_texts_and_second_texts_of_different_number_are_refused():
-    with pytest.raises(ValueError, match="1 text cannot pair with 2 second"):
-        build_pairs(flat([[1]]), flat([[2], [3]]), 8, PairMarks(CLS, SEP))
+@pytest.mark.parametrize(
+    ("second", "length", "message"),
+    [([[2]], 2, "special tokens, got 2"), ([[2], [3]], 8, "1 text cannot pair with 2 second")],
+)
+def test_what_makes_no_pair_is_refused(second, length, message):
+    with pytest.raises(ValueError, match=message):
+        build_pairs(flat([[1]]), flat(second), length, PairMarks(CLS, SEP))
 
 
 def test_rows_of_a_model_without_special_tokens_are_texts_alone():
@@ -120,7 +118,6 @@ def test_rows_of_a_model_without_special_tokens_are_texts_alone():
     rows, windows = build_windows(*texts, 3, NO_TOKEN, NO_TOKEN, overlap=1)
     assert rows.input_ids.tolist() == [7, 8, 9, 9, 5]
     assert windows.count.tolist() == [3, 2]
-    pairs = build_pairs(
-        texts, (np.array([6]), np.array([0, 1])), 3, PairMarks(NO_TOKEN, NO_TOKEN, separators=0)
-    )
+    second, marks = flat([[6]]), PairMarks(NO_TOKEN, NO_TOKEN, separators=0)
+    pairs = build_pairs(texts, second, 3, marks)
     assert pairs.input_ids.tolist() == [7, 8, 6]

@@ -53,62 +53,42 @@ def test_sentences_of_all_scripts(text, sentences):
 
 def test_paragraphs_end_at_blank_lines():
     text = "one\ntwo\n\nthree\r\n \r\nfour\u2029five\n"
-    assert parts(text, paragraph_starts) == [
-        "one\ntwo\n\n",
-        "three\r\n \r\n",
-        "four\u2029",
-        "five\n",
-    ]
+    wanted = ["one\ntwo\n\n", "three\r\n \r\n", "four\u2029", "five\n"]
+    assert parts(text, paragraph_starts) == wanted
 
 
-def test_a_sentence_is_a_chunk_and_white_space_is_none():
-    texts = ["The bank. A river!  ", " \n\n unaffable \n\n\n ", "你好。river"]
-    assert chunks(texts, chunk="sentence") == [
-        ["The bank.", "A river!"],
-        ["unaffable"],
-        ["你好。", "river"],
-    ]
-
-
-def test_sentences_fill_a_chunk_and_overlap_by_whole_sentences():
-    text = "The bank. A river. The bank of a river. The river."
-    found = chunks([text], chunk="sentence", chunk_tokens=6, overlap=3)
-    assert found == [["The bank. A river.", "The bank of a river.", "The river."]]
-    found = chunks([text], chunk="sentence", chunk_tokens=9, overlap=3)
-    first, second = "The bank. A river.", "A river. The bank of a river."
-    assert found == [[first, second, "The river."]]
-
-
-def test_paragraphs_overlap_by_sentences():
-    text = "The bank. A river.\n\nThe river of a bank. The river.\n\nA bank."
-    found = chunks([text], chunk="paragraph", chunk_tokens=12, overlap=4)
-    first, second = "The bank. A river.", "The river of a bank. The river."
-    assert found == [[first, f"A river.\n\n{second}", "The river.\n\nA bank."]]
+FOUR = "The bank. A river. The bank of a river. The river."
+TWO = "The bank. A river.\n\nThe river of a bank. The river.\n\nA bank."
+LONG = "A bank.\n\nThe river of a bank. The bank of the river. The river."
+WORDS = "the unaffables of a river. The bank."
 
 
 @pytest.mark.parametrize(
-    ("tokens", "wanted"),
+    ("text", "settings", "wanted"),
     [
-        (None, ["A bank.", "The river of a bank.", "The bank of the river. The river."]),
-        (8, ["A bank.", "The river of a bank.", "The bank of the river.", "The river."]),
-        (12, ["A bank.\n\nThe river of a bank.", "The bank of the river. The river."]),
+        # A sentence is a chunk, and white space is none.
+        ("The bank. A river!  ", "sentence 0 0 64", "The bank.|A river!"),
+        (" \n\n unaffable \n\n\n ", "sentence 0 0 64", "unaffable"),
+        ("你好。river", "sentence 0 0 64", "你好。|river"),
+        # Sentences fill a chunk, and overlap as wholes.
+        (FOUR, "sentence 6 3 64", "The bank. A river.|The bank of a river.|The river."),
+        (FOUR, "sentence 9 3 64", "The bank. A river.|A river. The bank of a river.|The river."),
+        (TWO, "paragraph 12 4 64", f"The bank. A river.|{TWO[10:-9]}|The river.\n\nA bank."),
+        # A long paragraph is divided between sentences, what is longer than a chunk between words.
+        (LONG, "paragraph 0 0 12", LONG.replace(".\n\n", ".|").replace("bank. T", "bank.|T")),
+        (LONG, "paragraph 8 0 12", LONG.replace(".\n\n", ".|").replace(". ", ".|")),
+        (LONG, "paragraph 12 0 12", LONG.replace("bank. T", "bank.|T")),
+        (WORDS, "sentence 0 0 6", "the|unaffables|of a river.|The bank."),
+        (WORDS, "tokens 5 1 64", "the unaffables|of a river. The|The bank."),
+        ("unaffables", "tokens 3 0 64", "unaffable|s"),
     ],
 )
-def test_a_long_paragraph_is_divided_between_sentences(tokens, wanted):
-    text = "A bank.\n\nThe river of a bank. The bank of the river. The river."
-    found = chunks([text], chunk="paragraph", chunk_tokens=tokens, max_seq_length=12)
-    assert found == [wanted]
-
-
-def test_what_is_longer_than_a_chunk_is_divided_between_words():
-    text = "the unaffables of a river. The bank."
-    assert chunks([text], chunk="sentence", max_seq_length=6) == [
-        ["the", "unaffables", "of a river.", "The bank."]
-    ]
-    assert chunks(["unaffables"], chunk="tokens", chunk_tokens=3) == [["unaffable", "s"]]
-    assert chunks([text], chunk="tokens", chunk_tokens=5, overlap=1) == [
-        ["the unaffables", "of a river. The", "The bank."]
-    ]
+def test_chunks_are_whole_sentences_where_they_fit(text, settings, wanted):
+    chunk, most, overlap, longest = settings.split()
+    spec = {"chunk": chunk, "max_seq_length": int(longest)}
+    spec |= {"chunk_tokens": int(most)} if most != "0" else {}
+    spec |= {"overlap": int(overlap)} if overlap != "0" else {}
+    assert chunks(["a bank", text], **spec) == [["a bank"], wanted.split("|")]
 
 
 @given(
@@ -137,14 +117,8 @@ def test_ranges_cover_all_and_advance(lengths, most, overlap, finer):
     [
         ({"chunk_tokens": 5}, "chunk_tokens requires chunk"),
         ({"chunk": "line"}, "chunk must be one of sentence, paragraph, tokens, got 'line'"),
-        (
-            {"chunk": "sentence", "overlap": 2},
-            "their most tokens, such as chunk sentence:200",
-        ),
-        (
-            {"chunk": "tokens", "chunk_tokens": 2, "overlap": 2},
-            "below the 2 tokens of a chunk",
-        ),
+        ({"chunk": "sentence", "overlap": 2}, "their most tokens, such as chunk sentence:200"),
+        ({"chunk": "tokens", "chunk_tokens": 2, "overlap": 2}, "below the 2 tokens of a chunk"),
         ({"chunk": "tokens", "granularity": ("token",)}, "requires granularity sentence alone"),
         (
             {"chunk": "tokens", "chunk_context": ("document",), "long_text": "reject"},

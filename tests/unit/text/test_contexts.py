@@ -35,9 +35,7 @@ def test_headings_are_those_of_markdown(text, found):
     headings = markdown_headings(text)
     assert [(one.level, one.text) for one in headings] == found
     for one in headings:
-        assert text[one.start :].startswith(one.text.split(" ")[0] or "#") or (
-            text[one.start] == "#"
-        )
+        assert text[one.start :].startswith(("#", one.text.split(" ")[0]))
 
 
 def test_a_heading_ends_sections_of_its_level_and_is_above_what_follows_it():
@@ -52,30 +50,18 @@ def test_a_heading_ends_sections_of_its_level_and_is_above_what_follows_it():
 def test_a_context_is_cut_at_the_end_of_a_word():
     contexts = ["the bank", "the bank of unaffables", "unaffables of", ""]
     cut = cut_contexts(TOKENIZER, contexts, 3)
-    assert [cut[one] for one in contexts] == [
-        ("the bank", 2),
-        ("the bank of", 3),
-        ("unaffable", 3),
-        ("", 0),
-    ]
+    wanted = [("the bank", 2), ("the bank of", 3), ("unaffable", 3), ("", 0)]
+    assert [cut[one] for one in contexts] == wanted
     assert {kept for kept, _ in cut_contexts(TOKENIZER, contexts, 0).values()} == {""}
 
 
 def test_windows_of_a_document_begin_with_its_context():
-    spec = TextSpec(
-        12,
-        chunk="sentence",
-        chunk_tokens=16,
-        chunk_context=("title", "document"),
-        prompt="red ",
-    )
+    chunk = {"chunk": "sentence", "chunk_tokens": 16, "chunk_context": ("title", "document")}
+    spec = TextSpec(12, prompt="red ", **chunk)
     texts = ["The bank. A river of unaffables! The bank of a river.", "A bank."]
     _, found = text_rows(TOKENIZER, spec, texts, contexts=["bank of river " * 5, ""])
-    shown = [
-        TOKENIZER.tokens(found.rows.input_ids[first:last])
-        for first, last in zip(found.rows.row_splits[:-1], found.rows.row_splits[1:], strict=True)
-    ]
-    *long, short = shown
+    rows = np.split(found.rows.input_ids, found.rows.row_splits[1:-1])
+    *long, short = map(TOKENIZER.tokens, rows)
     head = ["[CLS]", "red", "bank", "of", "river", "bank"]
     assert all(row[:6] == head and len(row) <= 12 for row in long)
     assert short == ["[CLS]", "red", "a", "bank", ".", "[SEP]"]
@@ -86,5 +72,4 @@ def test_windows_of_a_document_begin_with_its_context():
         "".join(TOKENIZER.tokens(ids[first:last])).replace("##", "")
         for first, last in zip(found.chunks.first, found.chunks.last, strict=True)
     ]
-    first = "thebank.ariverofunaffables!"
-    assert chunks == [first, "thebankofariver.", "abank."]
+    assert chunks == ["thebank.ariverofunaffables!", "thebankofariver.", "abank."]

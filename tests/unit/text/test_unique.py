@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_embed.base.arrays import take_rows
-from bert_embed.text.documents import TokenRows, unique_rows
+from bert_embed.text.documents import TokenRows, tokenize_documents, unique_rows
+from bert_embed.text.tokenizer import Tokenizer
 
 
 def flat(rows):
@@ -48,3 +49,13 @@ def test_take_rows_lays_rows_end_to_end(rows, data):
     expected, expected_splits = flat([rows[number] for number in sorted(chosen)])
     np.testing.assert_array_equal(values[at], expected)
     np.testing.assert_array_equal(taken_splits, expected_splits)
+
+
+def test_documents_are_taken_in_the_order_that_is_asked_for():
+    tokenizer = Tokenizer(["[UNK]", "[CLS]", "[SEP]", "the", "bank", "river"])
+    texts = ["the bank", "river", "bank bank the"]
+    documents = tokenize_documents(tokenizer, texts)
+    for order in ([2, 0, 1], [1], []):
+        taken = documents.take(np.array(order, np.int64))
+        assert taken.texts == [texts[row] for row in order]
+        assert taken.lengths.tolist() == [[2, 1, 3][row] for row in order]

@@ -1,5 +1,7 @@
 """Windows: every token is covered, and seen from where it has most around it."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,15 +13,12 @@ from bert_embed.text.windows import build_windows, widest_context, window_tokens
 CLS, SEP = 101, 102
 
 
-def texts_of(lengths, prompt_tokens):
+def texts_of(lengths, prompt_tokens=0):
     """Documents whose tokens are 1000 * document + place, behind a prompt of 1, 2, …"""
-    rows = [
-        [*range(1, prompt_tokens + 1), *(1000 * (n + 1) + place for place in range(length))]
-        for n, length in enumerate(lengths)
-    ]
-    return np.array([each for row in rows for each in row], np.int32), np.cumsum(
-        [0, *map(len, rows)]
-    )
+    prompt = range(1, prompt_tokens + 1)
+    rows = [[*prompt, *range(1000 * n, 1000 * n + length)] for n, length in enumerate(lengths, 1)]
+    ids = np.array([each for row in rows for each in row], np.int32)
+    return ids, np.cumsum([0, *map(len, rows)])
 
 
 def plain_windows(lengths, longest, overlap):
@@ -50,15 +49,13 @@ def test_windows_cover_each_text_as_asked(lengths, longest, prompt_tokens, data)
     )
     wanted = plain_windows(lengths, longest, overlap)
     assert np.diff(windows.splits).tolist() == [len(own) for own in wanted]
-    flat = [(n, *span) for n, own in enumerate(wanted) for span in own]
-    found = zip(windows.document, windows.first, windows.first + windows.count, strict=True)
-    assert [tuple(map(int, each)) for each in found] == flat
-    prompt = list(range(1, prompt_tokens + 1))
-    for (n, start, stop), (a, b) in zip(
-        flat, zip(rows.row_splits, rows.row_splits[1:], strict=False), strict=True
-    ):
-        text = [1000 * (n + 1) + place for place in range(start, stop)]
-        assert rows.input_ids[a:b].tolist() == [CLS, *prompt, *text, SEP]
+    flat = [[n, *span] for n, own in enumerate(wanted) for span in own]
+    found = np.stack([windows.document, windows.first, windows.first + windows.count], axis=1)
+    assert found.tolist() == flat
+    for (n, start, stop), (a, b) in zip(flat, pairwise(rows.row_splits), strict=True):
+        text = range(1000 * (n + 1) + start, 1000 * (n + 1) + stop)
+        wanted = [CLS, *range(1, prompt_tokens + 1), *text, SEP]
+        assert rows.input_ids[a:b].tolist() == wanted
 
 
 def plain_max_context(spans, token):
@@ -79,7 +76,7 @@ def plain_max_context(spans, token):
 )
 def test_a_token_is_taken_from_the_window_with_most_around_it(lengths, longest, data):
     overlap = data.draw(st.integers(0, longest - 1))
-    ids, splits = texts_of(lengths, 0)
+    ids, splits = texts_of(lengths)
     _, windows = build_windows(ids, splits, longest + 2, CLS, SEP, overlap)
     window, inside = widest_context(windows)
     spans = plain_windows(lengths, longest, overlap)
@@ -94,7 +91,7 @@ def test_a_token_is_taken_from_the_window_with_most_around_it(lengths, longest, 
 
 
 def test_merged_vectors_are_means_weighted_by_tokens():
-    ids, splits = texts_of([3, 9, 4], 0)
+    ids, splits = texts_of([3, 9, 4])
     _, windows = build_windows(ids, splits, 6, CLS, SEP, 1)
     assert windows.count.tolist() == [3, 4, 4, 3, 4]
     vectors = np.arange(10, dtype=np.float32).reshape(5, 2) ** 2

@@ -40,7 +40,7 @@ def stretches(most):
 )
 def test_a_range_of_characters_has_the_tokens_that_overlap_it(documents):
     """Tokens of 0 to 3 characters with a gap behind each; every range may take any of them."""
-    starts, stops, wanted, ranges = [], [], [], []
+    starts, stops, wanted = [], [], []
     for lengths, own in documents:
         at, tokens = 0, []
         for length in lengths:
@@ -49,7 +49,6 @@ def test_a_range_of_characters_has_the_tokens_that_overlap_it(documents):
         offset = len(starts)
         starts += [token[0] for token in tokens]
         stops += [token[1] for token in tokens]
-        ranges += own
         wanted += [
             [offset + n for n, (a, b) in enumerate(tokens) if a < stop and b > start]
             for start, stop in own
@@ -57,14 +56,10 @@ def test_a_range_of_characters_has_the_tokens_that_overlap_it(documents):
         ]
     ranges_of = [[one for one in own if one[1] > one[0]] for _, own in documents]
     flat = np.array([one for own in ranges_of for one in own], np.int64).reshape(-1, 2)
-    first, last = overlapping_tokens(
-        np.array(starts, np.int64),
-        np.array(stops, np.int64),
-        np.cumsum([0, *(len(lengths) for lengths, _ in documents)]),
-        np.cumsum([0, *map(len, ranges_of)]),
-        flat[:, 0],
-        flat[:, 1],
-    )
+    tokens = np.array(starts, np.int64), np.array(stops, np.int64)
+    counts = [len(lengths) for lengths, _ in documents], map(len, ranges_of)
+    splits = [np.cumsum([0, *some]) for some in counts]
+    first, last = overlapping_tokens(*tokens, *splits, *flat.T)
     found = [list(range(a, b)) for a, b in zip(first, last, strict=True)]
     assert found == wanted
 
@@ -78,36 +73,25 @@ PLAIN = {
 }
 
 
-def assert_sum_of_few(found, tokens, pooling):
-    """Equal to plain NumPy, but for the order in which at most all tokens are added up.
+SOME = np.array([0, 3, 3, 7, 19, 0]), np.array([1, 8, 3, 20, 20, 0])
+# Each of 150 tokens begins a unit to each later one: 11,325 units of 570,000 tokens.
+MANY = np.triu_indices(150)[0], np.triu_indices(150)[1] + 1
+
+
+@pytest.mark.parametrize("pooling", WORD_POOLINGS)
+@pytest.mark.parametrize(("units", "step"), [(SOME, 1), (MANY, 97)], ids=["some", "many"])
+def test_each_pooling_of_a_word_equals_numpy(pooling, units, step):
+    """But for the order in which at most all tokens are added up.
 
     n roundings of partial sums, each of which is at most the sum of absolute values.
     """
-    if not len(tokens):
-        assert not found.any()
-        return
-    exact = tokens.astype(np.float64)
-    allowed = len(tokens) * UNIT_ROUNDOFF["float32"] * np.abs(exact).sum(0)
-    assert (np.abs(found - PLAIN[pooling](exact)) <= allowed).all()
-
-
-@pytest.mark.parametrize("pooling", WORD_POOLINGS)
-def test_each_pooling_of_a_word_equals_numpy(pooling):
-    tokens = np.random.default_rng(3).normal(size=(20, 5)).astype(np.float32)
-    first, last = np.array([0, 3, 3, 7, 19, 0]), np.array([1, 8, 3, 20, 20, 0])
-    merged = merge_tokens(tokens, first, last, pooling)
-    for vector, a, b in zip(merged, first, last, strict=True):
-        assert_sum_of_few(vector, tokens[a:b], pooling)
-
-
-@pytest.mark.parametrize("pooling", WORD_POOLINGS)
-def test_units_may_be_many_and_overlap(pooling):
-    """Each of 150 tokens begins a unit to each later one: 11,325 units of 570,000 tokens."""
     tokens = np.random.default_rng(3).normal(size=(150, 2)).astype(np.float32)
-    first, last = np.triu_indices(150)
-    merged = merge_tokens(tokens, first, last + 1, pooling)
-    for row in [*range(0, len(first), 97), len(first) - 1]:
-        assert_sum_of_few(merged[row], tokens[first[row] : last[row] + 1], pooling)
+    merged = merge_tokens(tokens, *units, pooling)
+    for row in [*range(0, len(merged), step), len(merged) - 1]:
+        exact = tokens[units[0][row] : units[1][row]].astype(np.float64)
+        wanted = PLAIN[pooling](exact) if len(exact) else np.zeros(2)
+        allowed = len(exact) * UNIT_ROUNDOFF["float32"] * np.abs(exact).sum(0)
+        assert (np.abs(merged[row] - wanted) <= allowed).all()
 
 
 def test_no_units_give_no_vectors():
