@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import bert_embed
+from bert_embed.backends import choose
 from bert_embed.backends import processor as processors
 from bert_embed.backends.choose import weight_files
 from bert_embed.base.errors import SettingError
@@ -20,15 +21,9 @@ def processor(tmp_path, monkeypatch):
     def has(line):
         (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{line}\nbugs\t\t: none\n", "ascii")
         monkeypatch.setattr(processors, "CPUINFO", tmp_path / "cpuinfo")
+        (tmp_path / "in.txt").write_text("a bank\n", "utf-8")
 
     return has
-
-
-def test_the_weights_of_a_device_that_is_not_named(tiny_bundle):
-    bundle = read_bundle(tiny_bundle)
-    assert weight_files(bundle, "float32", None) == ["float32.tflite"]
-    with pytest.raises(SettingError, match="device must be one of"):
-        weight_files(bundle, "float32", "gpuu")
 
 
 @pytest.mark.parametrize(
@@ -40,11 +35,8 @@ def test_the_weights_of_a_device_that_is_not_named(tiny_bundle):
         ("Features\t: fp asimd asimddp", False),
     ],
 )
-def test_int8_that_gains_nothing_is_noted_once(
-    processor, line, noted, tmp_path, tiny_bundle, capsys
-):
+def test_int8_that_gains_nothing_is_noted(processor, line, noted, tmp_path, tiny_bundle, capsys):
     processor(line)
-    (tmp_path / "in.txt").write_text("a bank\n", "utf-8")
     flags = {"precision": "int8", "dry_run": True}
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 0
     said = "".join(capsys.readouterr())
@@ -61,10 +53,35 @@ def test_apples_processors_have_int8_products_though_macos_lists_none(processor,
     assert processors.has_int8_products()
 
 
-def test_another_gpu_than_the_first_is_refused(tiny_bundle, tmp_path, capsys):
+def test_bfloat16_asks_for_its_instructions_and_its_package_before_the_run(
+    processor, tmp_path, tiny_bundle, monkeypatch, capsys
+):
+    sentence = (
+        "precision bfloat16 requires a processor with avx512_bf16 or amx_bf16, and this one has "
+        "neither; take int8 or float32"
+    )
+    installs = "requires openvino, which is not installed here: pip install openvino"
+    bfloat16, openvino = {"precision": "bfloat16"}, {"engine": "openvino"}
+    processor("flags\t\t: fpu avx2 avx512f avx512_vnni")
+    for flags in ({}, {"device": "cpu"}, openvino):
+        with pytest.raises(SettingError, match=sentence):
+            bert_embed.load(tiny_bundle, **bfloat16 | flags)
+    said = [(bfloat16, sentence)]
+    said += [(bfloat16 | {"device": "cpu"}, f"precision bfloat16 {installs}")]
+    said += [(bfloat16 | {"device": "cpu"} | openvino, f"engine openvino {installs}")]
+    for flags, message in said:
+        assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 2
+        error = capsys.readouterr().err
+        assert (f"--{message}" in error, error.count("\n")) == (True, 1)
+        assert not (tmp_path / "out").exists()
+        processor("flags\t\t: fpu avx512_bf16")
+        monkeypatch.setattr(choose, "find_spec", lambda name: name != "openvino" or None)
+
+
+def test_a_device_that_is_none_is_refused(tiny_bundle):
+    bundle = read_bundle(tiny_bundle)
+    assert weight_files(bundle, "float32", None) == ["float32.tflite"]
+    with pytest.raises(SettingError, match="device must be one of"):
+        weight_files(bundle, "float32", "gpuu")
     with pytest.raises(SettingError, match=r"cuda:1: .* set CUDA_VISIBLE_DEVICES=1 before"):
         bert_embed.load(tiny_bundle, device="cuda:1")
-    (tmp_path / "in.txt").write_text("a bank\n", "utf-8")
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", device="cuda:1") == 2
-    assert "set CUDA_VISIBLE_DEVICES=1" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()

@@ -33,24 +33,19 @@ def plain(tmp_path_factory):
     """The hidden states of each row, `[3, tokens, hidden]`, and its pooled [CLS], in NumPy."""
     tensors = write_tiny_huggingface(tmp_path_factory.mktemp("same"))
     bert = PlainBert(tensors, 4, gelu)
-    states = [
-        np.stack(bert.hidden_states(np.array(row), np.array(types)))
-        for row, types in zip(ROWS, TYPES, strict=True)
-    ]
+    rows = zip(map(np.array, ROWS), map(np.array, TYPES), strict=True)
+    states = [np.stack(bert.hidden_states(*row)) for row in rows]
     return states, [bert.pooled(one[-1]) for one in states]
 
 
 def embed(embedder, spec, rows=(0, 1, 2, 3)):
     """The rows in one call: in TensorFlow one padded batch."""
     lengths = [len(ROWS[row]) for row in rows]
-    done = embedder(spec).runner.run(
-        TokenRows(
-            np.concatenate([ROWS[row] for row in rows]).astype(np.int32),
-            np.cumsum([0, *lengths]),
-            np.concatenate([TYPES[row] for row in rows]).astype(np.int32),
-        ),
-        RowSpec(spec),
+    ids, types = (
+        np.concatenate([values[row] for row in rows]).astype(np.int32) for values in (ROWS, TYPES)
     )
+    token_rows = TokenRows(ids, np.cumsum([0, *lengths]), types)
+    done = embedder(spec).runner.run(token_rows, RowSpec(spec))
     if embedder.__wrapped__.keywords["load_engine"] is load_tensorflow:
         assert done.batches == 1
         assert done.padded_tokens == max(lengths) * len(lengths)
@@ -61,36 +56,25 @@ def pooled(tokens, ids, pooling, special):
     """One row's vector from its tokens `[tokens, width]`, step by step."""
     inner = [at for at, one in enumerate(ids) if one not in (CLS, SEP)]
     counted = list(range(len(ids))) if special or not inner else inner
-    some = tokens[counted]
-    match pooling:
-        case "mean":
-            return some.mean(0)
-        case "max":
-            return some.max(0)
-        case "mean_max":
-            return np.concatenate([some.mean(0), some.max(0)])
-        case "cls":
-            return tokens[0]
-        case "sep":
-            return tokens[-1]
-        case "lasttoken":
-            return some[-1]
-        case "mean_sqrt_len":
-            return some.sum(0) / np.sqrt(len(some))
-        case "weightedmean":
-            weights = np.array(counted) + 1.0
-            return (some * weights[:, None]).sum(0) / weights.sum()
-    raise AssertionError(pooling)
+    some, weights = tokens[counted], np.array(counted)[:, None] + 1.0
+    return {
+        "mean": some.mean(0),
+        "max": some.max(0),
+        "mean_max": np.concatenate([some.mean(0), some.max(0)]),
+        "cls": tokens[0],
+        "sep": tokens[-1],
+        "lasttoken": some[-1],
+        "mean_sqrt_len": some.sum(0) / np.sqrt(len(some)),
+        "weightedmean": (some * weights).sum(0) / weights.sum(),
+    }[pooling]
 
 
 @pytest.mark.parametrize("special", [True, False], ids=["special", "text_only"])
 @pytest.mark.parametrize("pooling", [one for one in POOLINGS if one != "pooler"])
 def test_each_pooling_equals_numpy(embedder, plain, pooling, special):
     found = embed(embedder, VectorSpec(pooling=pooling, pool_special_tokens=special))
-    wanted = [
-        pooled(states[-1], ids, pooling, special)
-        for states, ids in zip(plain[0], ROWS, strict=True)
-    ]
+    pairs = zip(plain[0], ROWS, strict=True)
+    wanted = [pooled(states[-1], ids, pooling, special) for states, ids in pairs]
     assert_near(found, wanted)
 
 
@@ -109,15 +93,13 @@ def test_each_combination_of_layers_equals_numpy(embedder, plain, layers, combin
     for vector, states, ids in zip(found, plain[0], ROWS, strict=True):
         chosen = [states[layer] for layer in layers]
         combined = {
-            "last": lambda chosen, states: states[max(layer % 3 for layer in layers)],
-            "sum": lambda chosen, states: sum(chosen),
-            "mean": lambda chosen, states: sum(chosen) / len(chosen),
-            "concat": lambda chosen, states: np.concatenate(chosen, axis=-1),
+            "last": states[max(layer % 3 for layer in layers)],
+            "sum": sum(chosen),
+            "mean": sum(chosen) / len(chosen),
+            "concat": np.concatenate(chosen, axis=-1),
         }
-        if combine == "stack":
-            wanted = np.concatenate([pooled(one, ids, pooling, True) for one in chosen])
-        else:
-            wanted = pooled(combined[combine](chosen, states), ids, pooling, True)
+        some = chosen if combine == "stack" else [combined[combine]]
+        wanted = np.concatenate([pooled(one, ids, pooling, True) for one in some])
         assert_near(vector, wanted)
 
 

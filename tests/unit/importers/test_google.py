@@ -136,9 +136,7 @@ def test_a_folder_of_hugging_face_with_a_bert_config_is_one(tmp_path):
         path.unlink()
     config = (tmp_path / "huggingface" / "config.json").read_bytes()
     change(tmp_path / NAME, {"config.json": config, "pytorch_model.bin": b""})
-    with pytest.raises(
-        ValueError, match=r"model\.safetensors is missing and pytorch_model\.bin is"
-    ):
+    with pytest.raises(ValueError, match=r"model\.safetensors is missing and pytorch_model"):
         import_model(str(tmp_path / NAME), str(tmp_path / "bundle"))
 
 
