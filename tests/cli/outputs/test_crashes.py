@@ -74,6 +74,9 @@ def hang(number, ids):
 
 
 def test_a_hanging_block_is_named_and_can_be_left_out(run, corpus, poison, hanging, monkeypatch):
+    message = "--skip_blocks 99: the run has 1 block, number 0 to 0"
+    run.refused(corpus, message, skip_blocks="99")
+    run.refused(corpus, "--skip_blocks must be block numbers with commas", skip_blocks="a")
     monkeypatch.setattr(graph, "INFERENCE_TIMEOUT", 2.0)
     output = run(corpus, code=1, **SMALL)
     assert f"error: the job failed: block {poison}, {corpus}:" in run.err
@@ -116,9 +119,3 @@ def test_a_block_that_kills_its_process_is_logged_left_out_and_taken_up_again(
     assert (counts["embedded"], counts["rejected"]) == (600, 0)
     assert counts["parts_reused"] == counts["parts"] - 1
     assert len(rows(output)["id"]) == 600
-
-
-def test_a_block_the_run_does_not_have_cannot_be_left_out(run, corpus):
-    message = "--skip_blocks 99: the run has 1 block, number 0 to 0"
-    run.refused(corpus, message, skip_blocks="99")
-    run.refused(corpus, "--skip_blocks must be block numbers with commas", skip_blocks="a")

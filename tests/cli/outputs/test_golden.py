@@ -10,8 +10,9 @@ import pytest
 import bert_embed
 from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
-from tests.support.command import block_records, parts_of, record
+from tests.support.command import block_records, parts_of, record, say_status
 from tests.support.golden import GOLDEN, MODEL, PART_DOCS, PLACE, RUNS, TEXTS, flags
+from tests.support.outputs import contents
 
 DOCUMENTS = [json.loads(line) for line in TEXTS.read_text("utf-8").splitlines()]
 IDS = [document["id"] for document in DOCUMENTS]
@@ -54,11 +55,21 @@ def assert_like_the_golden_one(output, name):
     np.testing.assert_allclose(vectors, expected, atol=2e-3 if name == "tfrecord" else 1e-4)
 
 
-def test_it_is_complete_and_stays_as_it_is(copy, name, bundle, capsys):
-    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+def test_it_is_complete_verified_searched_and_stays_as_it_is(copy, name, bundle, capsys):
+    before = contents(copy)
     assert run(copy, name, bundle) == 0
     assert f"nothing to do: {copy} holds this run, complete since" in capsys.readouterr().out
-    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+    assert main(["verify", str(copy)]) == 0
+    assert "all as written" in capsys.readouterr().out
+    query = DOCUMENTS[7]["text"]
+    if name == "jsonl":  # which has a vector for each chunk
+        rows = "".join(path.read_text("utf-8") for path in sorted(copy.glob("chunks/*")))
+        chunks = [json.loads(row) for row in rows.splitlines()]
+        query = query[: next(chunk["stop"] for chunk in chunks if chunk["id"] == "doc 7")]
+    assert main(["search", f"--model={bundle}", "--json", str(copy), query]) == 0
+    best = json.loads(capsys.readouterr().out)["hits"][0]
+    assert (best["id"], round(best["score"], 2)) == ("doc 7", 1.0)
+    assert contents(copy) == before
 
 
 def test_it_is_read_with_its_ids_in_order(copy, name, bundle):
@@ -70,9 +81,8 @@ def test_it_is_read_with_its_ids_in_order(copy, name, bundle):
     np.testing.assert_allclose(vectors, wanted, atol=1e-4)
     words = list(bert_embed.read_words(copy))
     assert [each.id for each in words] == IDS
-    assert [len(each.vectors) for each in words] == [
-        len(each["text"].split()) for each in DOCUMENTS
-    ]
+    split = [each["text"].split() for each in DOCUMENTS]
+    assert [len(each.vectors) for each in words] == list(map(len, split))
 
 
 def test_a_kind_that_only_another_version_has_bars_no_other(tmp_path):
@@ -102,8 +112,7 @@ def test_the_same_command_completes_what_is_left_of_it(copy, name, bundle, capsy
         path.unlink()
     there = {path: path.read_bytes() for path in copy.glob("*/part-*")}
     assert 0 < len(there) < len([*(GOLDEN / name).glob("*/part-*")])
-    stored = record(copy) | {"status": "interrupted"}
-    (copy / "run.json").write_text(json.dumps(stored))
+    say_status(copy, "interrupted")
     assert run(copy, name, bundle) == 0
     assert "parts were there before" in capsys.readouterr().out
     assert record(copy)["counts"]["parts_reused"] == 1 + len(gone) - len(gone[::2])
@@ -111,22 +120,6 @@ def test_the_same_command_completes_what_is_left_of_it(copy, name, bundle, capsy
     assert_like_the_golden_one(copy, name)
     assert main(["verify", str(copy)]) == 0
     assert kept.exists()
-
-
-def test_it_is_verified(copy, capsys):
-    assert main(["verify", str(copy)]) == 0
-    assert "all as written" in capsys.readouterr().out
-
-
-def test_it_is_searched(copy, name, bundle, capsys):
-    query = DOCUMENTS[7]["text"]
-    if name == "jsonl":  # which has a vector for each chunk
-        rows = "".join(path.read_text("utf-8") for path in sorted(copy.glob("chunks/*")))
-        chunks = [json.loads(row) for row in rows.splitlines()]
-        query = query[: next(chunk["stop"] for chunk in chunks if chunk["id"] == "doc 7")]
-    assert main(["search", f"--model={bundle}", "--json", str(copy), query]) == 0
-    best = json.loads(capsys.readouterr().out)["hits"][0]
-    assert (best["id"], round(best["score"], 2)) == ("doc 7", 1.0)
 
 
 def test_its_documents_are_not_embedded_again(copy, name, bundle, tmp_path):

@@ -17,12 +17,11 @@ IDS = ["2", "1", "3", "4"]  # monday has the second still, wednesday the newest 
 TEXTS = ["two", "the first of all", "three, written again", "four"]
 
 
-@pytest.fixture(scope="module", params=["parquet", "jsonl"])
-def days(request, tiny_bundle, tmp_path_factory):
+@pytest.fixture(scope="module")
+def days(tiny_bundle, tmp_path_factory):
     """An output a day, each of what the days before it lack."""
     folder = tmp_path_factory.mktemp("days")
-    flags = {"output_format": request.param, "granularity": "sentence,word"}
-    three_days(folder, folder / "out", tiny_bundle, **flags)
+    three_days(folder, folder / "out", tiny_bundle, granularity="sentence,word")
     return folder / "out"
 
 
@@ -77,35 +76,25 @@ def test_a_part_that_is_finished_meanwhile_changes_no_answer(days, tmp_path, beg
     assert bert_embed.read(outputs, partial=True)[0] == IDS
 
 
-def test_a_run_that_lost_its_record_is_not_left_out_unseen(days, run, tmp_path, refused):
-    shutil.copytree(days, tmp_path / "days")
-    (tmp_path / "days" / "wednesday" / "run.json").unlink()
-    for named in (f"{tmp_path}/days", f"{tmp_path}/days/*day"):
+def test_a_run_that_lost_its_record_or_is_missing_is_not_left_out_unseen(
+    days, run, tmp_path, refused
+):
+    folder = shutil.copytree(days, tmp_path / "days")
+    more = {"skip_existing": folder, "granularity": "sentence,word"}
+    (folder / "wednesday" / "run.json").rename(tmp_path / "run.json")
+    for named in (folder, f"{folder}/*day"):
         with pytest.raises(InputError, match=r"wednesday holds .* but no run.json: copy the whole"):
             bert_embed.read(named)
         refused("wednesday holds ", "search", named, "river")
-    more = {"skip_existing": tmp_path / "days", "granularity": "sentence,word"}
     run.refused(days.parent / "monday.jsonl", "wednesday holds ", **more)
-
-
-def test_an_output_that_is_missing_between_others_is_named(days, run, tmp_path):
-    shutil.copytree(days, tmp_path / "days")
-    (tmp_path / "days" / "tuesday").rename(tmp_path / "aside")
+    (tmp_path / "run.json").rename(folder / "wednesday" / "run.json")
+    (folder / "tuesday").rename(tmp_path / "aside")
     with pytest.raises(InputError, match=r"wednesday continues .*out/tuesday, too, without which"):
-        bert_embed.read(tmp_path / "days")
-    flags = {"skip_existing": tmp_path / "days", "granularity": "sentence,word"}
+        bert_embed.read(folder)
     message = "out/tuesday, too, without which documents that"
-    run.refused(days.parent / "monday.jsonl", message, **flags)
-    assert bert_embed.read([tmp_path / "days", tmp_path / "aside"])[0] == IDS
+    run.refused(days.parent / "monday.jsonl", message, **more)
+    assert bert_embed.read([folder, tmp_path / "aside"])[0] == IDS
     assert bert_embed.read([tmp_path / "aside", days / "wednesday"])[0] == ["1", "3", "4"]
-
-
-def test_a_damaged_file_is_named_with_its_output(days, tmp_path, refused):
-    shutil.copytree(days, tmp_path / "out")
-    path = next((tmp_path / "out" / "tuesday" / "embeddings").iterdir())
-    path.write_bytes(path.read_bytes()[:-9] + b"?" * 9)
-    for words in (["search", "the first"], ["report", f"--output={tmp_path}/report.html"]):
-        refused(f"{path} is damaged", words[0], tmp_path / "out", words[1])
 
 
 def test_other_vectors_are_not_read_with_these(days, run, tmp_path):
@@ -126,19 +115,20 @@ def test_export_takes_the_newest_of_each_document(days, run, tmp_path, refused, 
         assert main(["export", *folders, str(dest), "--to", "npy"]) == 0
         assert pq.read_table(dest / "metadata_0000.parquet")["id"].to_pylist() == ids
         np.testing.assert_array_equal(np.load(dest / "emb_0000.npy"), vectors)
-        assert main(["export", "--to=npy", *folders, str(dest)]) == 0
-        assert "4 rows of 32 numbers, nothing to do" in capsys.readouterr().out
+    assert main(["export", "--to=npy", *folders, str(dest)]) == 0
+    assert "4 rows of 32 numbers, nothing to do" in capsys.readouterr().out
     words = tmp_path / "words"
     assert main(["export", str(days), str(words), "--to=npy", "--granularity=word"]) == 0
     rows = pq.read_table(words / "metadata_0000.parquet")
     assert list(dict.fromkeys(rows["id"].to_pylist())) == IDS
-    refused("lies in the output itself", "export", days, f"{days}/tuesday/x", "--to=npy")
-    message = "DIR or DEST is missing: give the output of a run, then DEST"
-    refused(message, "export", tmp_path / "x", "--to=npy")
     flags = {"granularity": "sentence,word", "keep_text": True}
     texts = run(f"{days.parent}/monday.jsonl", "texts", **flags)
-    message = "has the columns id, text, but"
-    refused(message, "export", days / "tuesday", texts, tmp_path / "x", "--to=npy")
+    for message, *places in (
+        ("lies in the output itself", days, f"{days}/tuesday/x"),
+        ("DIR or DEST is missing: give the output of a run, then DEST", tmp_path / "x"),
+        ("has the columns id, text, but", days / "tuesday", texts, tmp_path / "x"),
+    ):
+        refused(message, "export", *places, "--to=npy")
 
 
 def test_a_report_of_several_outputs_adds_them_up(days, tmp_path, capsys):
