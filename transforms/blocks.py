@@ -262,13 +262,26 @@ def without_skipped(block: DocumentBlock, skipped: bytes) -> DocumentBlock:
     return replace(take(block, rest), part=replace(block.part, skipped=len(rows)))
 
 
+_FOREIGN = 0.35  # share of a text's tokens, in English text of an English model 0.05 to 0.25
+_FEW_TOKENS = 8  # of which a share tells nothing
+
+
 def unknown_words(
-    ids: np.ndarray, unk_id: int | None, tokenizer: TextTokenizer | None = None
+    ids: np.ndarray,
+    unk_id: int | None,
+    tokenizer: TextTokenizer | None = None,
+    splits: np.ndarray | None = None,
 ) -> UnknownWords:
     """Counts [UNK], and tokens that continue a word, in `ids`, int32 `[tokens]`.
 
-    No `unk_id`: the tokenizer can write every text.
+    Also texts, int64 `splits` `[texts + 1]`, in languages that seem not to be the model's. No
+    `unk_id`: the tokenizer can write every text.
     """
-    continuing = 0 if tokenizer is None else int(np.count_nonzero(tokenizer.continues_word[ids]))
     unknown = 0 if unk_id is None else int(np.count_nonzero(ids == unk_id))
-    return UnknownWords(len(ids), unknown, continuing)
+    if tokenizer is None or splits is None:
+        return UnknownWords(len(ids), unknown)
+    continuing = int(np.count_nonzero(tokenizer.continues_word[ids]))
+    sums = np.append(0, np.cumsum(tokenizer.is_foreign[ids]))
+    lengths, foreign = np.diff(splits), np.diff(sums[splits])
+    texts = (lengths >= _FEW_TOKENS) & (foreign > _FOREIGN * lengths)
+    return UnknownWords(len(ids), unknown, continuing, int(np.count_nonzero(texts)))

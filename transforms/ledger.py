@@ -26,7 +26,7 @@ from bert_embed.results.run_record import (
 )
 from bert_embed.storage.files import for_each, read_bytes, size_of
 from bert_embed.transforms.output_folder import OutputFile, OutputFolder, part_name
-from bert_embed.transforms.parts import BLANK_LINE, BlockSpec, Part, PlannedWork
+from bert_embed.transforms.parts import BLANK_LINE, CURES, BlockSpec, Part, PlannedWork
 
 _FORMAT = 2
 # What records of earlier versions have, too.
@@ -54,6 +54,7 @@ SUMMED = (
     "compiled",
     "cut_contexts",
     "zero_vectors",
+    "foreign_texts",
 )
 
 
@@ -92,6 +93,7 @@ class BlockRecord:
     cut_contexts: int = 0  # documents with a context of chunks that was cut
     norms: list[float] = field(default_factory=list)  # least and greatest of vectors of texts
     zero_vectors: int = 0  # of texts, all of whose numbers are 0
+    foreign_texts: int = 0  # that seem to be of languages that the model does not know
     reused: bool = False  # an earlier attempt wrote it; not kept in the file
 
     def __post_init__(self) -> None:
@@ -129,6 +131,7 @@ def block_record(
         text_tokens=part.unknown.tokens,
         unknown_tokens=part.unknown.unknown,
         continuing_tokens=part.unknown.continuing,
+        foreign_texts=part.unknown.foreign,
         length_bins=length_histogram(num_tokens),
         files=files,
         seconds={stage: round(seconds, 6) for stage, seconds in part.seconds.items()},
@@ -168,7 +171,7 @@ def block_record_bytes(record: BlockRecord, run: str) -> bytes:
     """A record as JSON, with the fingerprint of its run."""
     row = {"format": _FORMAT, "run": run} | asdict(record)
     del row["reused"]
-    for name in ("cut_contexts", "zero_vectors"):
+    for name in ("cut_contexts", "zero_vectors", "foreign_texts"):
         if not row[name]:  # as in most runs
             del row[name]
     return orjson.dumps(row, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE)
@@ -466,6 +469,7 @@ def problem(
         corrected = (
             "with that corrected, the same output can be used again (max_rejected 100% accepts it)"
         )
+        corrected = f"{CURES[reason]}; {corrected}" if reason in CURES else corrected
         what = again if failed else corrected
         return f"nothing was embedded: {were} rejected, most for: {reason}; {what}"
     if truncates and counts.embedded == 0 and counts.records:
@@ -473,7 +477,7 @@ def problem(
             f"nothing of {counted(counts.records, 'record')} was embedded, so nothing was loaded: "
             "write_disposition truncate would have emptied the table (append leaves it as it is)"
         )
-    if bad <= _most(allowed, records):
+    if bad <= most_allowed(allowed, records):
         return None
     return (
         f"{were} rejected, max_rejected allows {allowed}: rejected/ has them with their reasons; "
@@ -507,7 +511,7 @@ def withheld(changes: ChangeCounts, allowed: str, is_whole: bool) -> str | None:
         return "the input is not read as a whole"
     if changes.unread:
         return f"the id of {counted(changes.unread, 'record')} of the input could not be read"
-    most = _most(allowed, changes.earlier)
+    most = most_allowed(allowed, changes.earlier)
     present = changes.earlier - changes.gone + changes.new
     if most and 2 * changes.gone > changes.earlier and 2 * changes.new > present:
         return NEW_IDS
@@ -516,7 +520,7 @@ def withheld(changes: ChangeCounts, allowed: str, is_whole: bool) -> str | None:
     return None
 
 
-def _most(allowed: str, total: int) -> Decimal:
+def most_allowed(allowed: str, total: int) -> Decimal:
     """The number that an option allows, which is one, or a share of a total."""
     # In binary fractions, 29% of 100 would be less than 29.
     return Decimal(allowed[:-1]) * total / 100 if allowed.endswith("%") else Decimal(allowed)
@@ -575,6 +579,7 @@ def result_of(totals: Totals, elapsed: float, changes: ChangeCounts | None = Non
         cut_contexts=counts["cut_contexts"],
         norms=tuple(totals.norms),
         zero_vectors=counts["zero_vectors"],
+        foreign_texts=counts["foreign_texts"],
         changes=changes,
     )
 

@@ -220,6 +220,8 @@ _MOST_RECORD_BYTES = 1 << 20  # a longer record is cut in the output; its place 
 # A blank line of plain text is more often layout than a lost document: it is rejected and counted
 # like every record, but does not count towards --max_rejected.
 BLANK_LINE = "empty text"
+AS_UTF8 = "`iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW` converts Latin-1, and what Excel writes"
+CURES = {"invalid UTF-8": AS_UTF8}  # by the reason for which records are rejected
 BLOCK_SKIPPED = "block skipped on request"  # because it crashed or hung its workers
 
 
@@ -265,6 +267,7 @@ class UnknownWords:
     tokens: int = 0  # that were looked at
     unknown: int = 0  # of them, [UNK]
     continuing: int = 0  # of them, those that continue a word, as `##ding` does
+    foreign: int = 0  # texts that seem to be of languages that the model does not know
 
 
 @dataclass(frozen=True)

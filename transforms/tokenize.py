@@ -66,7 +66,8 @@ def token_block(block: DocumentBlock, tokenizer: TextTokenizer, spec: TextSpec) 
         for row, reason in documents.rejected.items()
     )
     good = take(block, documents.numbers) if rejected else block
-    unknown = unknown_words(documents.tokens.ids, tokenizer.unk_id, tokenizer)
+    tokens = documents.tokens
+    unknown = unknown_words(tokens.ids, tokenizer.unk_id, tokenizer, tokens.row_splits)
     part = replace(block.part, unknown=unknown, cut_contexts=layout.cut_contexts)
     return TokenBlock(
         part=part.then("tokenize", time.perf_counter() - started, rejected),

@@ -236,6 +236,7 @@ class Result:
     cut_contexts: int = 0  # documents with a context of chunks that was cut
     norms: tuple[float, ...] = ()  # least and greatest of vectors of texts, if there are any
     zero_vectors: int = 0  # of texts, all of whose numbers are 0
+    foreign_texts: int = 0  # that seem to be of languages that the model does not know
     changes: ChangeCounts | None = None  # of a run with `skip_existing`
 
 

@@ -3,7 +3,10 @@
 `TextTokenizer` is what the rest of the package asks of a tokenizer, whoever wrote it.
 """
 
+import re
+import unicodedata
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -43,6 +46,20 @@ class TokenizedTexts(SameValues):
     continues: NDArray[np.bool_]
 
 
+_MANY_WORDS, _MANY_LETTERS = 100, 0.05  # entries of a script, and share of such of one letter
+
+
+def _script(entry: str) -> tuple[str, int]:
+    """The script of an entry's first letter, as Unicode's names begin, and how many letters it has.
+
+    >>> _script("##river"), _script("川"), _script("##7")
+    (('LATIN', 5), ('CJK', 1), ('', 0))
+    """
+    letters = [letter for letter in entry.removeprefix("##") if letter.isalpha()]
+    name = unicodedata.name(letters[0], "") if letters else ""
+    return re.split("[ -]", name)[0], len(letters)
+
+
 class TextTokenizer(ABC):
     """Texts to ids of a vocabulary; several threads may call it."""
 
@@ -69,6 +86,26 @@ class TextTokenizer(ABC):
     @abstractmethod
     def continues_word(self) -> np.ndarray:
         """bool `[vocabulary]`: no space before an entry; for counts; punctuation continues none."""
+
+    @cached_property
+    def is_foreign(self) -> np.ndarray:
+        """bool `[vocabulary]`: entries of which texts in the model's languages have few.
+
+        That is [UNK], all of a script of which there are hardly any words, and if one script has
+        all words, those that continue one.
+        """
+        scripts = [_script(entry) for entry in self.vocab]
+        words = Counter(script for script, letters in scripts if letters > 1)
+        singles = Counter(script for script, letters in scripts if letters == 1)
+        most = _MANY_LETTERS * len(self.vocab)
+        known = {script for script in words if words[script] >= _MANY_WORDS}
+        known |= {script for script in singles if singles[script] >= most}
+        foreign = np.array([script != "" and script not in known for script, _ in scripts], bool)
+        if len(known) < 2:
+            foreign |= self.continues_word
+        if self.unk_id is not None:
+            foreign[self.unk_id] = True
+        return foreign if known else np.zeros(len(self.vocab), bool)
 
     @abstractmethod
     def tokenize_texts(self, texts: list[str], offsets: bool = True) -> TokenizedTexts:

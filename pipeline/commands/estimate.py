@@ -27,6 +27,7 @@ from bert_embed.pipeline.run.graph import model_handler
 from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import EmbedRun, Widths, estimated_size
 from bert_embed.pipeline.run.prepare import find_source, plan_work, with_dates
+from bert_embed.pipeline.run.summary import foreign_text
 from bert_embed.pipeline.runners.beam import configure_storage
 from bert_embed.pipeline.runners.dataflow import device_problems
 from bert_embed.pipeline.runners.options import ACCELERATORS, DATAFLOW, DEFAULT_RUNNER
@@ -34,6 +35,7 @@ from bert_embed.storage.files import absolute, open_listed
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.read import sample_rows
 from bert_embed.transforms.blocks import TokenBlock
+from bert_embed.transforms.ledger import most_allowed
 from bert_embed.transforms.parts import WHOLE_FILES, BlockSpec, InputFile
 from bert_embed.transforms.read.reader import example_blocks, parse_part, parts_of
 from bert_embed.transforms.read.streams import decompressed
@@ -90,13 +92,17 @@ def _estimate(run: EmbedRun, flags: EstimateOptions) -> dict[str, Any]:
     exact = size <= _PLACES * _PIECE if table is None else table.rows <= _TABLE_ROWS
     weighted = list(_sampled(run, exact))
     blocks = [block for _, block in weighted]
-    sums = np.zeros(5)
+    sums, reasons = np.zeros(7), Counter[str]()
     for weight, block in weighted:
+        rejected = [one for one in block.part.rejected if not one.blank]
+        reasons.update(one.reason for one in rejected)
+        counts = [len(block), _vectors(run, block), len(rejected), block.part.unknown.foreign]
         tokens = block.num_tokens.sum(), block.num_tokens_full.sum()
-        sums += weight * np.array([_records(block), len(block), _vectors(run, block), *tokens])
+        sums += weight * np.array([_records(block), *counts, *tokens])
     if run.options.limit is not None:
         sums *= min(1.0, run.options.limit / max(sums[0], 1))
-    records, documents, vectors, kept, full = map(round, sums.tolist())
+    records, documents, vectors, bad, foreign, kept, full = map(round, sums.tolist())
+    allowed = most_allowed(run.options.max_rejected, documents + bad)
     widths = Widths.of(run.work.text_spec, run.work.vector_spec, run.work.bundle)
     speed, rate = _chips(run) if run.job.accelerator else _measured(run, blocks, flags.seconds)
     hours = None if rate is None else kept / rate / 3600
@@ -104,7 +110,10 @@ def _estimate(run: EmbedRun, flags: EstimateOptions) -> dict[str, Any]:
         "files": len(run.source.files) or 1,
         "bytes": size,  # as stored
         "records": records,  # documents, and what is rejected
+        "rejected_for": next((reason for reason, _ in reasons.most_common(1)), None),
+        "too_many_rejected": bad > allowed,  # blank lines apart
         "documents": documents,
+        "foreign_texts": foreign,  # that seem to be of languages that the model does not know
         "tokens": kept,  # after texts are cut, with special ones
         "vectors": vectors,
         "cut_tokens": (full - kept) / max(full, 1),  # the share that is cut
@@ -126,7 +135,12 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     rejected = counted(found["records"] - found["documents"], "record")
     yield f"input: {counted(found['files'], 'file')}, {shown_bytes(found['bytes'])}"
     documents = f"documents: {about}{found['documents']:,}"
-    yield f"{documents}, {about}{rejected} rejected ({sampled} read)"
+    why = f", most for {found['rejected_for']}" if found["rejected_for"] else ""
+    yield f"{documents}, {about}{rejected} rejected{why} ({sampled} read)"
+    if found["too_many_rejected"]:
+        yield "warning: --max_rejected allows fewer, embed would load nothing, and end with 3"
+    if found["foreign_texts"]:
+        yield foreign_text(found["foreign_texts"], found["documents"])
     cut = f"{100 * found['cut_tokens']:.1f}% that are cut"
     yield f"tokens: {about}{found['tokens']:,}, beside {cut}"
     size = shown_bytes(found["output_bytes"])

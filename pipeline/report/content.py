@@ -39,7 +39,7 @@ from bert_embed.results.run_record import Counts, Result, RunRecord, Written
 from bert_embed.transforms.ledger import length_statistics, share
 
 _Sum = TypeVar("_Sum", Counts, Written)
-_SUMMED = ("tokens", "full_tokens", "cut_contexts")
+_SUMMED = ("tokens", "full_tokens", "cut_contexts", "foreign_texts")
 
 
 def pooled(runs: Sequence[Run]) -> RunRecord:
@@ -143,6 +143,8 @@ def report_content(
         "lengths": result["lengths"],
         "tokens": {name: result[name] for name in ("tokens", "full_tokens", "cut_share")},
         "unknown": result["unknown"],
+        "foreign_texts": record.numbers.foreign_texts,
+        "refused": record.error,
         "ended": record.ended,
         "advice": ADVICE,
         "full_lengths": None,

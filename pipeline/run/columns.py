@@ -26,7 +26,7 @@ from bert_embed.transforms.bigquery.client import check_column
 from bert_embed.transforms.examples import ExampleSettings, settings_from_json
 from bert_embed.transforms.listing import folder_above
 from bert_embed.transforms.output_folder import SETTINGS_FILE, settings_places
-from bert_embed.transforms.parts import WHOLE_FILES, InputFile
+from bert_embed.transforms.parts import AS_UTF8, WHOLE_FILES, InputFile
 from bert_embed.transforms.read.columns import (
     Columns,
     joined_fields,
@@ -42,6 +42,7 @@ from bert_embed.transforms.read.lines import (
     first_lines,
     first_records,
     stored_pieces,
+    utf8_detail,
 )
 from bert_embed.transforms.read.parquet import (
     as_text,
@@ -344,8 +345,11 @@ def _check_json(
     if not records:
         json_files = [file for file in files if file.format == "jsonl" and file.stop]
         if any(first_lines(file).data for file in json_files):
+            place = f"--input {json_files[0].info.path}"
+            if utf8_detail(first_lines(json_files[0]).text) is not None:
+                raise UsageError(f"{place} is not UTF-8: {AS_UTF8}")
             raise UsageError(
-                f"--input {json_files[0].info.path} does not begin with JSON lines: each line must "
+                f"{place} does not begin with JSON lines: each line must "
                 "be one object (of strings, jq -c '.. | strings | {text: .}' FILE > NEW.jsonl)"
             )
         return

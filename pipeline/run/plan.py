@@ -33,6 +33,7 @@ from bert_embed.transforms.increments import KeySettings, MergedKeys
 from bert_embed.transforms.listing import Listing, StoredListing
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import (
+    AS_UTF8,
     EACH_FILE,
     WHOLE_FILES,
     InputFile,
@@ -43,7 +44,7 @@ from bert_embed.transforms.plan import PlanRequest
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.csv import QUOTED, Dialect, first_csv_records
 from bert_embed.transforms.read.examples import ExampleReading, first_examples
-from bert_embed.transforms.read.lines import first_lines
+from bert_embed.transforms.read.lines import first_lines, utf8_detail
 from bert_embed.transforms.read.reader import document_blocks, example_blocks
 from bert_embed.transforms.read.streams import packing
 
@@ -453,7 +454,7 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
             f"note: {files} beside files of records, and each line is a document, as of "
             f"{lines[0].info.path}: name the others alone if that is not meant"
         )
-    yield from _collection_notes(plain)
+    yield from _collection_notes(source.files)
     if source.like_id is not None:
         yield (
             "note: no field is named id, so documents have their places as ids: if "
@@ -472,6 +473,7 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
         yield f"extra columns: {columns}"
 
 
+_FRONT_MATTER = re.compile(rb"---\r?\n(?:.*\n){1,40}?---\r?\n")
 _MOST_SUFFIXES, _LOOKED_AT = 20, 1 << 12  # of each suffix so many bytes of a file
 # First lines of files that hold many documents in a form of their own, and what reads them.
 _COLLECTIONS = {
@@ -495,14 +497,23 @@ _COLLECTIONS = {
 }
 
 
-def _collection_notes(plain: list[InputFile]) -> Iterator[str]:
-    """Names text files, one of each suffix, whose lines are not all texts."""
+def _collection_notes(files: list[InputFile]) -> Iterator[str]:
+    """Names text files, one of each suffix, whose lines are not all texts, or not UTF-8."""
     by_suffix: dict[str, InputFile] = {}
-    for file in plain:
-        if file.stop:
+    for file in files:
+        if file.format in ("text", WHOLE_FILES, "csv", "jsonl") and file.stop:
             by_suffix.setdefault(os.path.splitext(file.info.path)[1], file)
     for file in islice(by_suffix.values(), _MOST_SUFFIXES):
         start = first_lines(file, _LOOKED_AT).text
+        if utf8_detail(start) is not None:
+            yield f"note: {file.info.path} is not UTF-8, and such records are rejected: {AS_UTF8}"
+        if file.format in ("csv", "jsonl"):
+            continue
+        if _FRONT_MATTER.match(start):
+            yield (
+                f"note: {file.info.path} begins with front matter, which is read as text: `pandoc "
+                "-t gfm FILE` leaves it out, python-frontmatter makes fields of it"
+            )
         for begin, (what, reader) in _COLLECTIONS.items():
             if begin.match(start):
                 yield (

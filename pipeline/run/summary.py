@@ -217,14 +217,26 @@ def _unknown_lines(result: Result) -> Iterator[str]:
     if unknown.tokens:
         shown = counted(unknown.tokens, "token is", "tokens are")
         yield f"{shown} [UNK], {_percent(unknown.share)}"
-    foreign = "continue a word, as in a language that the model was not trained on"
+    foreign = result.foreign_texts > _MUCH * result.counts.embedded
+    if foreign:
+        texts = foreign_text(result.foreign_texts, result.counts.embedded)
+        yield f"warning: {texts}: {ADVICE['unknown']}"
+    split = "continue a word, as in a language that the model was not trained on"
     for share, most, what, advice in (
         (result.cut_share, _MUCH, "were cut and have no part in the vectors", "cut"),
         (unknown.share, _MUCH, "are words that the model does not know", "unknown"),
-        (unknown.continuing_share, _MUCH_SPLIT, foreign, "unknown"),
+        (0 if foreign else unknown.continuing_share, _MUCH_SPLIT, split, "unknown"),
     ):
         if share > most:
             yield f"warning: {_percent(share)} of the tokens {what}: {ADVICE[advice]}"
+
+
+def foreign_text(texts: int, documents: int) -> str:
+    """What is said of texts in languages that the model seems not to know."""
+    return (
+        f"{counted(texts, 'text')} ({_percent(texts / max(documents, 1))}) may be of languages "
+        "that the model does not know, by letters, or words in many pieces"
+    )
 
 
 def rows_text(settings: Mapping[str, Any]) -> str:

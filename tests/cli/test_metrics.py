@@ -19,6 +19,7 @@ STABLE = {
     "truncated",
     "cut_contexts",
     "zero_vectors",
+    "foreign_texts",
     "tokens",
     "full_tokens",
     "text_tokens",

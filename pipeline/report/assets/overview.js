@@ -52,11 +52,12 @@ function helps(share, what) {
 
 /** What a reader should know first: [whether it is fine, a sentence]. */
 function notes() {
-  const { changes, counts, tokens, unknown, vectors } = content;
+  const { changes, counts, foreign_texts: foreign, tokens, unknown, vectors } = content;
   const made = [];
   const add = (healthy, text) => made.push([healthy, text]);
   if (!counts.records) add(false, "The input held no records.");
   else if (!counts.embedded && counts.rejected) add(false, "Nothing was embedded: see the reasons below.");
+  else if (content.refused) add(false, `${content.refused}.`);
   if (changes) {
     const kept = changes.withheld ? `, but kept, as ${changes.withheld}` : "";
     add(
@@ -82,6 +83,13 @@ function notes() {
       unknown.tokens
         ? `${percent(unknown.share)} of the tokens of all texts are words that the model does not know${helps(unknown.share, "unknown")}.`
         : "The model knows every word.",
+    );
+  }
+  if (foreign) {
+    const share = foreign / counts.embedded;
+    add(
+      share <= 0.05,
+      `${whole(foreign)} texts (${percent(share)}) may be of languages that the model does not know, by their letters, or words in many pieces${helps(share, "unknown")}.`,
     );
   }
   if (vectors) {

@@ -237,7 +237,7 @@ def test_a_dry_run_of_a_query_makes_nothing(bigquery, table, run):
             bigquery.client.delete_dataset(each.reference, delete_contents=True)
     run(query=f"SELECT * FROM `{table}`", project="test-project", dry_run=True)
     assert run.out.startswith("from the --query\nmodel ")
-    assert "another name: a dry run does not run the --query\n" in run.out
+    assert "(a dry run does not run the --query)" in run.out
     run(shown(table), limit=5, dry_run=True)
     assert run.out.startswith(f"from {shown(table)}\nmodel ")
     assert "another name: a dry run does not run a query for --limit\n" in run.out

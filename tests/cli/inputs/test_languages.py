@@ -1,0 +1,100 @@
+"""What is said of languages that the model does not know, other encodings and front matter."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bert_embed.pipeline.cli import main
+from bert_embed.text.documents import TextTokenizer
+from bert_embed.transforms.blocks import unknown_words
+from tests.support.command import record
+from tests.support.outputs import content
+
+ENGLISH = "the old harbour lay quiet under the evening sky and children played along the wall"
+FOREIGN = {
+    "german": "der alte Hafen lag still unter dem Abendhimmel und die Fischer flickten ihre Netze",
+    "russian": "старая гавань лежала тихо под вечерним небом, и рыбаки чинили свои сети",
+    "japanese": "古い港は夕空の下で静かに横たわり、漁師たちは網を繕い",
+    "arabic": "رحلة بحرية إلى الجزر الجنوبية كانت طويلة جدا",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_tenth_of_another_language_is_told_of(run, name, capsys):
+    texts = [ENGLISH] * 8 + [FOREIGN[name]]
+    lines = "".join(f"{json.dumps({'text': text})}\n" for text in texts)
+    output = run({"in.jsonl": lines}, model="minilm")
+    assert record(output)["foreign_texts"] == 1
+    said = "1 text (11.1%) may be of languages that the model does not know"
+    assert f"warning: {said}" in run.said
+    assert content(output)["foreign_texts"] == 1
+    assert main(["estimate", f"--input={output.parent}/in.jsonl", "--seconds=0"]) == 0
+    assert said in capsys.readouterr().out
+
+
+class _Vocabulary(TextTokenizer):
+    """A tokenizer of some entries alone."""
+
+    def __init__(self, *entries):
+        self.vocab, self.unk_id = entries, None
+
+    continues_word = property(lambda self: np.array([one[:2] == "##" for one in self.vocab]))
+    settings = file_text = tokenize_texts = length_before = None
+
+
+def words(first, count):
+    return [chr(ord(first) + n % 20) * (2 + n // 20) for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("entries", "foreign"),
+    [
+        ([*words("a", 200), "##b", "б"], {"##b", "б"}),
+        ([*words("a", 200), *words("б", 200), "##b", "##б", "海"], {"海"}),
+        ([*words("a", 200), *map(chr, range(0x4E00, 0x4E14)), "か", "7"], {"か"}),
+        (["a", "б"], set()),
+    ],
+)
+def test_scripts_with_hardly_any_words_are_foreign(entries, foreign):
+    tokenizer = _Vocabulary(*entries)
+    assert {
+        one for one, is_one in zip(entries, tokenizer.is_foreign, strict=True) if is_one
+    } == foreign
+
+
+def test_short_texts_tell_nothing():
+    tokenizer = _Vocabulary(*words("a", 200), "б")
+    ids = np.array([200] * 7 + [0] * 7 + [200] * 4 + [0] * 9 + [200] * 3, np.int32)
+    found = unknown_words(ids, None, tokenizer, np.array([0, 7, 18, 30]))
+    assert found.foreign == 1
+
+
+COMMAND = "`iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW`"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("in.txt", "één boek\n"), ("in.csv", "id,text\n1,één\n")]
+)
+def test_latin_1_is_answered_by_a_command(run, name, text):
+    run({name: text.encode("latin-1")}, code=3, max_rejected=0)
+    assert f"{name} is not UTF-8, and such records are rejected: {COMMAND}" in run.said
+    assert f"most for: invalid UTF-8; {COMMAND}" in run.err
+
+
+def test_json_in_latin_1_is_refused_likewise(run):
+    run.refused({"in.jsonl": '{"text": "één boek"}\n'.encode("latin-1")}, f"not UTF-8: {COMMAND}")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_noted"),
+    [
+        ("---\ntitle: Note\ntags: [cook]\n---\n# One\n", True),
+        ("---\none\n", False),
+        ("# One\n", False),
+    ],
+)
+def test_front_matter_is_noted(run, text, is_noted):
+    run({"in/a.md": text}, input_format="files", dry_run=True)
+    assert ("a.md begins with front matter" in run.out) is is_noted
