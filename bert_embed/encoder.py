@@ -41,6 +41,7 @@ from bert_embed.settings import (
     UnitSettings,
     VectorSpec,
     changed_spec,
+    listing,
 )
 from bert_embed.text.documents import Columns, text_columns, word_columns
 from bert_embed.text.layout import DocumentVectors, TextVectors, fit_texts, per_document
@@ -206,6 +207,7 @@ class Encoder:
     def encode(
         self, texts: Iterable[str], *, kind: Literal["multi"], **settings: Unpack[TextSettings]
     ) -> MultiVectors: ...
+    @listing(EncodeSettings, SparseSettings)
     def encode(
         self,
         texts: str | Iterable[str] | None = None,
@@ -265,6 +267,7 @@ class Encoder:
     def encode_query(
         self, texts: Iterable[str], *, kind: Literal["multi"], **settings: Unpack[TextSettings]
     ) -> MultiVectors: ...
+    @listing(EncodeSettings, SparseSettings)
     def encode_query(
         self, texts: str | Iterable[str] | None = None, *, kind: Kind | None = None, **settings: Any
     ) -> Any:
@@ -300,6 +303,7 @@ class Encoder:
     def encode_document(
         self, texts: Iterable[str], *, kind: Literal["multi"], **settings: Unpack[TextSettings]
     ) -> MultiVectors: ...
+    @listing(EncodeSettings, SparseSettings)
     def encode_document(
         self, texts: str | Iterable[str] | None = None, *, kind: Kind | None = None, **settings: Any
     ) -> Any:
@@ -321,6 +325,7 @@ class Encoder:
         texts_b: Iterable[str] | None = None,
         **settings: Unpack[UnitSettings],
     ) -> list[TextVectors]: ...
+    @listing(UnitSettings)
     def units(
         self,
         texts: str | Iterable[str | Iterable[str]],

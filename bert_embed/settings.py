@@ -1,11 +1,13 @@
 """Defines what is requested of texts and of vectors: specs, recipes, the settings of calls."""
 
+import inspect
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from typing import Any, NamedTuple, TypedDict
+from inspect import Parameter
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from bert_embed.base.arguments import (
     known_names,
@@ -470,8 +472,19 @@ _OF_RECIPES = ("layers", "layer_combine", "pool_special_tokens")  # beside the p
 class VectorSettings(TypedDict, total=False):
     """How vectors are computed; what is left out or None is the model's own.
 
-    `bert_embed.VectorSpec` explains them. `pooling` may also name layers and pooling of the
-    literature, one of `bert_embed.settings.RECIPES`.
+    `pooling` may also name layers and pooling of the literature, one of
+    `bert_embed.settings.RECIPES`.
+
+    Attributes:
+        layers: Numbers of the hidden states to use: 0 is the embeddings, -1 the last layer.
+        layer_combine: "last", "sum", "mean", "concat", or "stack", a vector for each layer.
+        pooling: How tokens become one vector: "mean", "cls", "max" and the like, with commas
+            several.
+        pool_special_tokens: Whether [CLS] and [SEP] count in it.
+        pool_prompt: Whether the prompt counts in it.
+        dense: Output width of the model's Dense modules; 0 leaves them out.
+        normalize: Whether vectors are scaled to unit length, after `dim`.
+        dim: How many of the first numbers to keep.
     """
 
     layers: int | Sequence[int] | None
@@ -540,6 +553,26 @@ class UnitSettings(TextSettings, total=False):
 
 class EncodeSettings(VectorSettings, TextSettings, total=False):
     """Settings of a call for vectors of texts."""
+
+
+_Call = TypeVar("_Call", bound=Callable[..., Any])
+
+
+def listing(*described: type) -> Callable[[_Call], _Call]:
+    """Has `help` and notebooks show what a function takes by `**settings`: fields of TypedDicts."""
+    fields_of = {name: kind for one in described for name, kind in one.__annotations__.items()}
+    named = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in fields_of.items()
+    ]
+
+    def listed(function: _Call) -> _Call:
+        shown = inspect.signature(function)
+        own = [one for one in shown.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+        vars(function)["__signature__"] = shown.replace(parameters=[*own, *named])
+        return function
+
+    return listed
 
 
 @dataclass(frozen=True)
