@@ -154,10 +154,11 @@ class Encoder:
     def __repr__(self) -> str:
         spec = self.spec
         name = self.bundle.source or self.bundle.path
+        unnamed = "" if self.bundle.names_pooling else " (its files name none)"
         return (
             f"Encoder({name!r}, vectors={self.bundle.default_vectors!r}, "
             f"dimension={self.dimension}, layers={spec.layers}, "
-            f"pooling={spec.pooling!r}, max_seq_length={self.max_seq_length}, "
+            f"pooling={spec.pooling!r}{unnamed}, max_seq_length={self.max_seq_length}, "
             f"precision={self.precision!r}, device={self.device!r})"
         )
 

@@ -68,10 +68,13 @@ AGAIN = "remove the folder and import the model again"
 # Fields that are the same in bundle.json.
 _PLAIN = (
     *("fingerprint", "max_seq_length", "has_pooler", "default_prompt", "source", "licence"),
-    *("int8_word_scales", "similarity", "top_k"),
+    *("int8_word_scales", "similarity", "top_k", "names_pooling"),
 )
 # What is there only where it is something else.
-_SELDOM: dict[str, Any] = {"similarity": "cosine", "top_k": None, "token_dense": [], "heads": {}}
+_SELDOM: dict[str, Any] = {
+    **{"similarity": "cosine", "top_k": None, "token_dense": [], "heads": {}},
+    "names_pooling": True,
+}
 
 
 # Of models without such vectors
@@ -94,6 +97,7 @@ class Bundle:
     max_seq_length: int  # most tokens of a row by default, special tokens included
     tokenizer_settings: Mapping[str, Any] = field(default_factory=dict)  # `TextTokenizer.settings`
     defaults: VectorSpec = field(default_factory=VectorSpec)  # the model's own settings for vectors
+    names_pooling: bool = True  # whether its files say how tokens become a vector
     has_pooler: bool = True  # whether the weights include the dense layer over [CLS]
     dense: tuple[Module, ...] = ()  # the model's own modules behind the pooling, in order
     token_dense: tuple[Module, ...] = ()  # those before it, over the vectors of tokens

@@ -63,7 +63,8 @@ def import_google(
     vocabulary = _vocabulary(root / VOCABULARY, config, CONFIG)
     casing = casing_of(root) if lower_case is None else lower_case
     tokenizer = Tokenizer(vocabulary, casing, _MAX_WORD_CHARS)
-    bundle = new_bundle(dest, config, source=name or str(root), licence=licence or "")
+    origin = {"source": name or str(root), "licence": licence or ""}
+    bundle = new_bundle(dest, config, names_pooling=False, **origin)
     return write_bundle(bundle, tensors, tokenizer)
 
 
@@ -348,7 +349,8 @@ def import_tfhub(
     if uncased is None:
         raise _no_casing(f"{root}:")
     tokenizer = Tokenizer(vocabulary, uncased, _MAX_WORD_CHARS)
-    bundle = new_bundle(dest, config, source=name or str(root), licence=licence or "")
+    origin = {"source": name or str(root), "licence": licence or ""}
+    bundle = new_bundle(dest, config, names_pooling=False, **origin)
     return write_bundle(bundle, tensors, tokenizer)
 
 

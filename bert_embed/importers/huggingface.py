@@ -186,7 +186,8 @@ def _import_static(
     settings = _fitting(replace(settings, defaults=defaults), config, root)
     check_prompts(root / MODEL, settings.prompts, tokenizer)
     length = most or NO_LIMIT
-    bundle = new_bundle(dest, config, max_seq_length=length, **settings.bundled, **origin)
+    said = {**settings.bundled, "names_pooling": True}  # a mean, as of all such models
+    bundle = new_bundle(dest, config, max_seq_length=length, **said, **origin)
     tensors = {WORDS: np.ascontiguousarray(table), **settings.tensors}
     return write_bundle(bundle, tensors, tokenizer)
 

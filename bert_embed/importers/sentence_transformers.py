@@ -223,6 +223,7 @@ _TRANSFORMER_KNOWN = frozenset(
 
 _BUNDLED = (
     *("defaults", "dense", "token_dense", "similarity", "top_k", "prompts", "default_prompt"),
+    "names_pooling",
 )
 
 
@@ -231,6 +232,7 @@ class FolderSettings:
     """How a folder's model encodes texts."""
 
     encoder: str = ""  # folder of config.json and weights, relative to the source
+    names_pooling: bool = True
     is_static: bool = False  # a StaticEmbedding, of which tokenizer and table are there
     defaults: VectorSpec = field(default_factory=VectorSpec)
     dense: tuple[Module, ...] = ()  # behind the pooling, in order
@@ -336,7 +338,7 @@ _READERS: Mapping[str, Callable[[_Modules, str], None]] = {
 def read_settings(source: Path) -> FolderSettings:
     """Reads modules.json and the modules; a folder without it has default settings."""
     if not is_sentence_transformers(source):
-        return FolderSettings()
+        return FolderSettings(names_pooling=False)
     listed, query_weights = listed_modules(source), None
     if [kind for kind, _ in listed] == ["Router"]:
         listed, query_weights = _routes(source, listed[0][1])

@@ -405,6 +405,8 @@ def plan_lines(run: EmbedRun) -> list[str]:
     written = f"to {run.output}{folder}, about {shown_bytes(run.bytes)}"
     notes = [] if run.disk_note is None else [run.disk_note]
     notes += _prompt_notes(run)
+    if not work.bundle.names_pooling and options.pooling is None:
+        notes += [_UNNAMED_POOLING.format(options.model)] * ("sentence" in work.text_spec.kinds)
     if options.max_deleted != DEFAULTS["max_deleted"] and not options.skip_existing:
         notes.append("note: --max_deleted has no effect without --skip_existing")
     if source.unchecked is not None:
@@ -548,6 +550,12 @@ def _column_notes(work: Work) -> Iterator[str]:
                 f"note: text and extra columns of {earlier.place} are {theirs}, of this run {own}: "
                 f"exports refuse both together"
             )
+
+
+_UNNAMED_POOLING = (
+    "note: the files of {} name no pooling, so the mean of its tokens is taken: it may be no model "
+    "for sentences, and then all texts have high scores"
+)
 
 
 def _prompt_notes(run: EmbedRun) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields as fields_of
 from dataclasses import is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, cast
@@ -154,6 +154,11 @@ class EmbedDocuments(beam.PTransform):
     def expand(self, input_or_inputs: PCollection[Any]) -> Embedded:
         elements = input_or_inputs
         column, text_b_column, output_column = self._columns
+        if elements.is_bounded:
+            lacking = elements | "Look for column" >> beam.Map(_lacking, column)
+            least = lacking | "Global window" >> beam.WindowInto(GlobalWindows())
+            least |= "Least" >> beam.CombineGlobally(_least)
+            _ = least | "Check column" >> beam.Map(_check_column, column)
         picked = elements | "Pick" >> beam.Map(_picked, column, text_b_column)
         windowing = elements.windowing
         # A vector does not depend on a window, and a batch of one window may be a single text.
@@ -206,6 +211,24 @@ class EmbedDocuments(beam.PTransform):
     def default_type_hints(self) -> IOTypeHints:
         """Leaves out the types of `expand`: Beam has none for two collections, and would warn."""
         return get_type_hints(type(self))
+
+
+def _lacking(element: Any, column: str) -> str:
+    """The fields of an element without the column; "" of any other."""
+    fields = record_fields(_value_of(element))
+    if fields is None or column in fields:
+        return ""
+    return ", ".join(map(str, list(fields)[:_MOST_NAMES])) or "no fields"
+
+
+def _least(names: Iterable[str]) -> str:
+    return min(names, default="")
+
+
+def _check_column(names: str, column: str) -> None:
+    """Fails a job that would reject every element: nobody may look at the rejected ones."""
+    if names:
+        raise NoColumnError(f"no element has the column {column}, all are rejected: it has {names}")
 
 
 def _picked(
