@@ -9,7 +9,7 @@ import orjson
 
 from bert_embed.base.threads import in_parallel
 from bert_embed.pipeline.report.sample import spread
-from bert_embed.storage.files import open_raw
+from bert_embed.storage.files import is_remote, open_raw
 from bert_embed.transforms.ledger import BlockRecord, read_block_record
 from bert_embed.transforms.output_folder import REJECTED, OutputFolder, parse_name
 
@@ -18,6 +18,9 @@ _MOST_REJECTED_FILES = 32
 _HEAD = 256 << 10  # bytes of a file of rejected records that are read
 _PLACES = 5  # of each reason
 _EXCERPT = 300  # letters of a rejected record
+_MOST_COUNTED = 128 << 20  # bytes of a file in which lines are counted
+_LOOKED_AT = 1 << 12
+_MARK = b"\xef\xbb\xbf"
 
 
 def _block_records(folder: OutputFolder, run: str) -> list[BlockRecord]:
@@ -41,12 +44,36 @@ def rejected_records(
             entry = entries.get(row.get("reason", ""))
             if entry is None or len(entry["places"]) >= _PLACES:
                 continue
-            place = {"source": row["source"], "id": row["id"], "detail": row.get("detail")}
+            source = _in_lines(row["source"])
+            place = {"source": source, "id": row["id"], "detail": row.get("detail")}
             record = row["record"] if texts else None
             if isinstance(record, str):
                 place["text"] = " ".join(record[:_EXCERPT].split())
             entry["places"].append(place)
     return list(entries.values())
+
+
+def _in_lines(source: str) -> str:
+    """A place with the number of its line, as an editor counts, where it is in a local text file.
+
+    >>> _in_lines("gs://a/b.csv:7")
+    'gs://a/b.csv:7'
+    """
+    path, _, offset = source.rpartition(":")
+    if is_remote(path) or not offset.isdigit() or int(offset) > _MOST_COUNTED:
+        return source
+    try:
+        with open_raw(path) as file:
+            is_text = b"\0" not in file.read(_LOOKED_AT)
+            file.seek(0)
+            before = file.read(int(offset))
+    except OSError:  # gone, perhaps
+        return source
+    # Offsets in compressed files are in their text, and those of Parquet are rows.
+    at_line = before.endswith(b"\n") or before in (b"", _MARK)
+    if not (is_text and at_line and len(before) == int(offset)):
+        return source
+    return f"{path}, line {before.count(10) + 1:,}"
 
 
 def joined_rejected(several: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:

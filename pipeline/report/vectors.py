@@ -93,7 +93,7 @@ def histogram(values: np.ndarray) -> dict[str, Any]:
 def _broken(bad: int, zero: int) -> Finding:
     return Finding(
         "NaN and zero vectors",
-        f"{bad:,} with a number that is not finite, {zero:,} of zeros",
+        f"{bad:,} not finite, {zero:,} of zeros" if bad or zero else "none",
         "Normal is none. A NaN spoils sums and indexes. The cosine of zeros with any vector is 0 "
         "here, and NaN in most databases.",
         bad == zero == 0,

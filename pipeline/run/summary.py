@@ -19,7 +19,7 @@ from bert_embed.transforms.listing import HIDDEN, LINKS, OF_RUNS
 
 # Which flags help where much of a text did not reach the model.
 ADVICE = {
-    "cut": "--long_text window or --chunk tokens reads all of single texts, --max_seq_length more",
+    "cut": "--long_text window or --chunk tokens reads whole texts, a larger --max_seq_length more",
     "unknown": "choose a --model for these languages",
 }
 

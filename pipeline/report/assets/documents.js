@@ -46,7 +46,7 @@ function mapSection() {
       ),
       ...map.parts(),
       quiet(
-        `Made with ${made.join("; ")}. Checks and clusters use ${whole(rows)}. `,
+        `The map is by ${made.join("; ")}. Checks and clusters use ${whole(rows)}. `,
         tsneNote(),
       ),
     ),

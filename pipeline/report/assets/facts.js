@@ -112,7 +112,7 @@ function rejectedSection() {
     );
     parts.push(
       quiet(
-        "A place is a file and the line, or the byte or row at which the record begins. The folder rejected/ holds every record with its reason: correct them, and embed them into an output of their own.",
+        "A place is a file and the line at which the record begins, or the byte or row. The folder rejected/ holds every record with its reason: correct them, and embed them into an output of their own.",
       ),
     );
   }

@@ -74,7 +74,7 @@ def test_an_empty_input_and_one_that_is_rejected_give_a_page(tmp_path, run):
     lines = {"bad.jsonl": '{"id": "a", "text": ""}\n' * 9}
     page = content(run(lines, "bad", max_rejected="100%"))
     ((count, places),) = [(each["count"], each["places"]) for each in page["rejected"]]
-    starts = [f"{tmp_path}/bad.jsonl:{24 * line}" for line in range(5)]
+    starts = [f"{tmp_path}/bad.jsonl, line {line}" for line in range(1, 6)]
     assert (count, [place["source"] for place in places]) == (9, starts)
 
 
