@@ -2,9 +2,9 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -152,12 +152,12 @@ def run_compare(options: CompareOptions) -> int:
 
 
 @dataclass(frozen=True)
-class _Query:
-    """A query: a text, or a document of both outputs."""
+class _Queries:
+    """What is searched for: texts of a file, or documents of both outputs, by their `ids`."""
 
-    text: str = ""
-    id: str | None = None  # of the document
-    relevant: frozenset[str] = frozenset()  # ids
+    ids: list[str | None]
+    relevant: list[frozenset[str]]  # ids
+    vectors: list[Any]  # of each side
 
 
 def compared(options: CompareOptions) -> Comparison:
@@ -165,14 +165,13 @@ def compared(options: CompareOptions) -> Comparison:
     sides = old, new = _open_side(options.old, options.by), _open_side(options.new, options.by)
     if old.folders == new.folders:
         raise InputError(f"OLD {old.name} and NEW {new.name} are the same output: give two")
+    judged = set[str]()
     if options.queries is not None:
-        queries = read_queries(options.queries)
-        models = [
-            _with_model(old, options.old_model, "old_model"),
-            _with_model(new, options.new_model, "new_model"),
-        ]
-        pool = _pool(old, new, least=1)
-        named = sorted(set().union(*(query.relevant for query in queries)))
+        texts, relevant = read_queries(options.queries)
+        given = (options.old_model, "old_model"), (options.new_model, "new_model")
+        models = [_with_model(side, *model) for side, model in zip(sides, given, strict=True)]
+        pool, drawn = _pool(old, new, least=1), len(texts)
+        named = sorted(set().union(*relevant))
         judged = {*itertools.compress(named, _is_in(id_hashes(named), pool))}
         if named and not judged:
             raise SettingError(
@@ -180,21 +179,22 @@ def compared(options: CompareOptions) -> Comparison:
                 f"{options.queries} names {counted(len(named), 'relevant document')}, none of "
                 "which both outputs have",
             )
-        texts, drawn, vectors = [query.text for query in queries], len(queries), []
+        vectors = []
         for side, model in zip(sides, models, strict=True):
             if side.kind.vectors != "multi":  # whose queries have a length of their own
                 tell_of_cut(model, texts, None)
             prompt = model.query_prompt(None)
             vectors.append(query_vectors(model, texts, prompt, side.kind.vectors))
+        queries = _Queries([None] * drawn, relevant, vectors)
     else:
-        pool, judged = _pool(old, new, least=2), set()
+        pool = _pool(old, new, least=2)
         drawn = min(options.drawn, len(pool))
         wanted = np.random.default_rng(options.seed).choice(pool, drawn, replace=False)
-        queries, vectors = _own_queries(sides, np.sort(wanted))
-    rankings = [
-        _rankings(side, of_side, queries, pool)
-        for side, of_side in zip(sides, vectors, strict=True)
-    ]
+        queries = _own_queries(sides, np.sort(wanted))
+    rankings = (
+        side.rankings(vectors, queries.ids, pool)
+        for side, vectors in zip(sides, queries.vectors, strict=True)
+    )
     pairs = list(zip(*rankings, strict=True))
     values = [
         [*(overlap(one, other, first) for first in FIRST), rank_correlation(one, other)]
@@ -202,16 +202,11 @@ def compared(options: CompareOptions) -> Comparison:
     ]
     at_1, at_10, at_100, correlation = estimates(np.array(values), options.seed)
     return Comparison(
-        old=old.described(len(new.documents) - len(pool)),
-        new=new.described(len(old.documents) - len(pool)),
-        pool=len(pool),
-        queries=len(queries),
-        unusable_queries=drawn - len(queries),
-        overlap_at_1=at_1,
-        overlap_at_10=at_10,
-        overlap_at_100=at_100,
-        rank_correlation=correlation,
-        relevance=_relevance(queries, pairs, judged, options.seed),
+        old.described(len(new.documents) - len(pool)),
+        new.described(len(old.documents) - len(pool)),
+        *(len(pool), len(pairs), drawn - len(pairs)),
+        *(at_1, at_10, at_100, correlation),
+        _relevance(queries.relevant, pairs, judged, options.seed),
     )
 
 
@@ -225,12 +220,10 @@ class _Side:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Those of the outputs."""
         return tuple(output.folder for output in self.outputs)
 
     @cached_property
     def newest(self) -> NewestRows:
-        """Leaves out rows that a later output has."""
         return NewestRows(self.outputs, self.kind.name)
 
     @cached_property
@@ -240,20 +233,14 @@ class _Side:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the outputs say of their vectors."""
         return self.outputs[0].settings
 
     def described(self, missing: int) -> ComparedSide:
         """What a comparison says of the side."""
-        record = required(self.outputs[0].record, "record of the run")
-        return ComparedSide(
-            outputs=self.folders,
-            model=record.model.name,
-            vectors=self.kind.vectors,
-            output_dtype=output_dtype(self.settings) if self.kind.has_dtype else "float32",
-            documents=len(self.documents),
-            missing=missing,
-        )
+        model = required(self.outputs[0].record, "record of the run").model.name
+        dtype = output_dtype(self.settings) if self.kind.has_dtype else "float32"
+        count = len(self.documents)
+        return ComparedSide(self.folders, model, self.kind.vectors, dtype, count, missing)
 
     def first_rows(self, wanted: np.ndarray) -> tuple[list[str], Any]:
         """The ids and vectors of some documents, each by its first row.
@@ -277,37 +264,41 @@ class _Side:
         finite = required(self.kind.similarity, "similarity")(vectors).finite(vectors)
         return filled & np.isin(np.arange(len(vectors)), finite)
 
-    def neighbours(self, queries: Any, k: int, pool: np.ndarray) -> list[list[str]]:
-        """The ids of the `k` documents of a pool nearest to each query, by the best of their rows.
+    def rankings(
+        self, queries: Any, own: Sequence[str | None], pool: np.ndarray
+    ) -> Iterator[list[str]]:
+        """The ids of at most `DEPTH` documents of a pool nearest to each query, by their best rows.
 
-        `pool` are the hashes of ids, uint64 in order.
+        `pool` are hashes of ids, uint64 in order; a query is no neighbour of its `own` id.
         """
-        numbers = range(len(self.outputs))
+        for at in range(0, len(own), _AT_ONCE):
+            few = self._neighbours(queries[at : at + _AT_ONCE], min(DEPTH + 1, len(pool)), pool)
+            for query, ids in zip(own[at : at + _AT_ONCE], few, strict=True):
+                yield [one for one in ids if one != query][:DEPTH]
+
+    def _neighbours(self, queries: Any, k: int, pool: np.ndarray) -> list[list[str]]:
+        numbers, most = range(len(self.outputs)), k
         is_whole = len(self.documents) == len(pool) and all(map(self.newest.has_all, numbers))
-        most = k = min(k, len(pool))
         while True:
             of_outputs = [
                 nearest(
                     *(output.folder, output.settings, queries, most, self.kind.name),
-                    among=None if is_whole else self._among(number, pool),
+                    among=None if is_whole else partial(self._are_in, number, pool),
                 )
                 for number, output in enumerate(self.outputs)
             ]
-            rankings, is_complete = [], True
-            for of_query in zip(*of_outputs, strict=True):
-                hits = sorted(itertools.chain(*of_query), key=lambda hit: -hit.score)[:most]
-                ids = list(dict.fromkeys(str(hit.id) for hit in hits))
-                is_complete &= len(ids) >= k or len(hits) < most
-                rankings.append(ids[:k])
-            if is_complete:
-                return rankings
+            hits_of = [
+                sorted(itertools.chain(*hits), key=lambda hit: -hit.score)[:most]
+                for hits in zip(*of_outputs, strict=True)
+            ]
+            rankings = [[*dict.fromkeys(str(hit.id) for hit in hits)] for hits in hits_of]
+            pairs = zip(rankings, hits_of, strict=True)
+            if all(len(ids) >= k or len(hits) < most for ids, hits in pairs):
+                return [ids[:k] for ids in rankings]
             most *= _MORE
 
-    def _among(self, number: int, pool: np.ndarray) -> Callable[[Sequence[str | int]], np.ndarray]:
-        def among(ids: Sequence[str | int]) -> np.ndarray:
-            return _is_in(id_hashes(ids), pool) & self.newest.are_newest(number, ids)
-
-        return among
+    def _are_in(self, number: int, pool: np.ndarray, ids: Sequence[str | int]) -> np.ndarray:
+        return _is_in(id_hashes(ids), pool) & self.newest.are_newest(number, ids)
 
 
 def _open_side(name: str, by: str | None) -> _Side:
@@ -324,10 +315,10 @@ def _open_side(name: str, by: str | None) -> _Side:
             f"{name} holds vectors of {kinds}, which have no similarity: compare outputs of "
             f"{', '.join(COMPARED)} vectors"
         )
-    kind = held[0] if by is None else by
-    if kind not in held:
+    if by not in (None, *held):
         raise SettingError("by", f"{by} asks for vectors that {name} lacks, it holds {kinds}")
-    return _Side(name, open_outputs(folders, ROW_KINDS[kind].name), ROW_KINDS[kind])
+    kind = ROW_KINDS[by or held[0]]
+    return _Side(name, open_outputs(folders, kind.name), kind)
 
 
 def _pool(old: _Side, new: _Side, least: int) -> np.ndarray:
@@ -339,26 +330,24 @@ def _pool(old: _Side, new: _Side, least: int) -> np.ndarray:
             )
     pool = np.intersect1d(old.documents, new.documents, assume_unique=True)
     if len(pool) < least:
-        common = "no id" if not len(pool) else "only one id"
         raise InputError(
-            f"{old.name} and {new.name} have {common} in common (of "
+            f"{old.name} and {new.name} have {'only one' if len(pool) else 'no'} id in common (of "
             f"{counted(len(old.documents), 'document')} and {len(new.documents):,}): embed both "
             "from the same input, with the same --id_column"
         )
     return pool
 
 
-def read_queries(path: str) -> list[_Query]:
-    """The queries of a file of JSON lines, each with `text` and perhaps `relevant` ids."""
-    queries = []
+def read_queries(path: str) -> tuple[list[str], list[frozenset[str]]]:
+    """The texts of a file of JSON lines, and the ids that each names as relevant."""
+    texts, relevant = [], []
     for number, line in enumerate(queries_file(path).removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         if not line.strip():
             continue
         try:
             values = json.loads(line)
-            text, relevant = values["text"], values.get("relevant") or []
-            is_ids = isinstance(relevant, list) and {*map(type, relevant)} <= {str, int}
-            if not (is_ids and text.strip()):
+            text, ids = values["text"], values.get("relevant") or []
+            if not (isinstance(ids, list) and {*map(type, ids)} <= {str, int} and text.strip()):
                 raise ValueError
         except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
             raise SettingError(
@@ -366,10 +355,11 @@ def read_queries(path: str) -> list[_Query]:
                 f'{path}, line {number}: must be {{"text": …}}, which is not blank, perhaps with a '
                 'list of ids as "relevant"',
             ) from error
-        queries.append(_Query(text, relevant=frozenset(map(str, relevant))))
-    if not queries:
+        texts.append(text)
+        relevant.append(frozenset(map(str, ids)))
+    if not texts:
         raise SettingError("queries", f"{path} must hold a JSON object a line, but it is empty")
-    return queries
+    return texts, relevant
 
 
 def _with_model(side: _Side, model: str | None, setting: str) -> SearchedOutput:
@@ -385,8 +375,8 @@ def _with_model(side: _Side, model: str | None, setting: str) -> SearchedOutput:
     return output
 
 
-def _own_queries(sides: Sequence[_Side], wanted: np.ndarray) -> tuple[list[_Query], list[Any]]:
-    """Drawn documents as queries, and the vectors of their first rows on each side.
+def _own_queries(sides: Sequence[_Side], wanted: np.ndarray) -> _Queries:
+    """Drawn documents as queries, by their first rows on each side.
 
     Those are left out whose vector is missing, zero or not finite on a side.
     """
@@ -398,25 +388,13 @@ def _own_queries(sides: Sequence[_Side], wanted: np.ndarray) -> tuple[list[_Quer
             f"none of {counted(len(wanted), 'document')} drawn from both outputs has a vector "
             "that can be a query: all are missing, zero or not finite"
         )
-    vectors = [
-        unit(of_side[chosen])
-        if side.kind.vectors == "dense" and side.settings.get("similarity", "cosine") == "cosine"
-        else of_side[chosen]
-        for side, (_, of_side) in zip(sides, rows, strict=True)
-    ]
-    return [_Query(id=rows[0][0][row]) for row in chosen.tolist()], vectors
-
-
-def _rankings(
-    side: _Side, vectors: Any, queries: Sequence[_Query], pool: np.ndarray
-) -> list[list[str]]:
-    """The ids of at most `DEPTH` neighbours of each query; a document is none of its own."""
-    rankings = []
-    for at in range(0, len(queries), _AT_ONCE):
-        few = side.neighbours(vectors[at : at + _AT_ONCE], DEPTH + 1, pool)
-        for query, ids in zip(queries[at : at + _AT_ONCE], few, strict=True):
-            rankings.append([one for one in ids if one != query.id][:DEPTH])
-    return rankings
+    vectors = [of_side[chosen] for _, of_side in rows]
+    for number, side in enumerate(sides):
+        is_dense = side.kind.vectors == "dense"
+        if is_dense and side.settings.get("similarity", "cosine") == "cosine":
+            vectors[number] = unit(vectors[number])
+    ids: list[str | None] = [rows[0][0][row] for row in chosen.tolist()]
+    return _Queries(ids, [frozenset()] * len(ids), vectors)
 
 
 def _is_in(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
@@ -427,21 +405,21 @@ def _is_in(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
 
 
 def _relevance(
-    queries: Sequence[_Query],
+    relevant: Sequence[frozenset[str]],
     pairs: Sequence[tuple[list[str], list[str]]],
     judged: set[str],
     seed: int,
 ) -> Relevance | None:
     """Measures of relevance; None if no query names a relevant document. `judged` are in both."""
     measured = []
-    for query, pair in zip(queries, pairs, strict=True):
-        if relevant := query.relevant & judged:
-            of_query = [[measure(one, relevant) for one in pair] for measure in (ndcg, recall)]
+    for ids, pair in zip(relevant, pairs, strict=True):
+        if ids & judged:
+            of_query = [[measure(one, ids & judged) for one in pair] for measure in (ndcg, recall)]
             measured.append([value for old, new in of_query for value in (old, new, new - old)])
     if not measured:
         return None
     figures = estimates(np.array(measured), seed)
-    outside = sum(len(query.relevant - judged) for query in queries)
+    outside = sum(len(ids - judged) for ids in relevant)
     return Relevance(len(measured), outside, Measure(*figures[:3]), Measure(*figures[3:]))
 
 
