@@ -41,7 +41,7 @@ def export(
         to: What the vectors are for: "npy", "parquet", "faiss" or "vertex".
         granularity: Which vectors: "sentence", "token" or "word".
         partial: Whether to take what an unfinished run has finished.
-        output_dtype: Number type of parquet, by default as stored; only float32 is converted.
+        output_dtype: Number type of parquet, by default as stored; from float32, or to it.
         dim: How many of the first numbers of dense vectors to keep, of parquet.
         index: Kind of faiss index: "auto", "flat" or "ivf".
         restricts: Columns to filter by their values, of vertex.

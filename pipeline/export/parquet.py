@@ -71,9 +71,11 @@ def _settings(source: ExportSource) -> dict[str, Any]:
     options, settings = source.options, dict(source.outputs[0].settings)
     is_cut = options.dim is not None and options.dim != settings.get("dim")
     stored = settings["output_dtype"]
-    if stored != "float32" and (is_cut or options.output_dtype not in (None, stored)):
+    decoded = options.output_dtype in (None, "float32", stored)
+    if stored != "float32" and (is_cut or not decoded):
         raise UsageError(
-            f"{source.place} holds {stored} vectors, which were rounded: only float32 is converted"
+            f"{source.place} holds {stored} vectors, which were rounded: they become float32 only, "
+            "and --dim takes float32"
         )
     width = settings["shape"][-1]
     if is_cut and not ("dense" in source.kinds and options.dim <= width):

@@ -351,7 +351,7 @@ def _files(
         for paths in zip(*files, strict=True):
             name = f"{paths[0].parent.name}/{paths[0].name}"
             if options.granularity == "sentence":
-                batches = _joined(output, kinds, paths, options.to == "parquet")
+                batches = _joined(output, kinds, paths, options)
             else:
                 batches = unit_batches(paths[0], options.granularity, output.settings)
             of_newest = (newest.of(number, batch) for batch in batches)
@@ -360,18 +360,19 @@ def _files(
 
 
 def _joined(
-    output: Output, kinds: Sequence[str], paths: Sequence[pathlib.Path], whole: bool
+    output: Output, kinds: Sequence[str], paths: Sequence[pathlib.Path], options: ExportOptions
 ) -> Iterator[Rows]:
     """The rows of a part with their vectors of each kind, of which the files are read together.
 
-    `whole`: with all columns, also those of dense int8 vectors as they are stored, which would get
-    other scales if they were rounded again.
+    For Parquet with all columns, also those of dense int8 vectors that stay as they are stored:
+    they would get other scales if they were rounded again.
     """
     types = (output.record.input.extra_columns if output.record else None) or {}
     columns = None
-    if whole:
+    if options.to == "parquet":
         types = _FACTS | types
         is_int8 = kinds[0] == "dense" and output_dtype(output.settings) == "int8"
+        is_int8 &= options.output_dtype != "float32"
         stored_as = _INT8 if is_int8 else {}
         columns = ("id", *PIECES, "start", "stop", "text_hash", "text", *types, *stored_as)
         types |= stored_as

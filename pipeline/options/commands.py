@@ -222,7 +222,7 @@ class ExportOptions(CommandOptions):
     granularity: str = flag("which vectors", default="sentence", choices=GRANULARITIES)
     partial: bool = switch("take what an unfinished run has finished")
     output_dtype: str | None = flag(
-        "number type (parquet; default: as stored; only float32 is converted)",
+        "number type (parquet; default: as stored; from float32, or to it)",
         choices=OUTPUT_DTYPES,
     )
     dim: int | None = count(

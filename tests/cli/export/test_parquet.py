@@ -59,6 +59,9 @@ def test_files_are_those_of_an_embed_with_this_number_type(runs, tmp_path, name,
     assert export(runs(name, output_dtype=dtype), again, "parquet") == 0
     assert [*data(again)] == [*expected]
     assert data(again) == expected
+    assert export(again, tmp_path / "wide", "parquet", output_dtype="float32") == 0
+    for one, other in zip(bert_embed.read(tmp_path / "wide"), bert_embed.read(again), strict=True):
+        assert np.array_equal(one, other)
 
 
 def test_dim_cuts_and_scales_as_embed_does(runs, tmp_path, tiny_bundle):
@@ -122,8 +125,8 @@ def test_a_killed_export_goes_on_and_a_finished_one_does_nothing(runs, tmp_path,
 @pytest.mark.parametrize(
     ("dtype", "flags", "said"),
     [
-        ("int8", {"output_dtype": "float16"}, "only float32 is converted"),
-        ("float16", {"dim": 3}, "only float32 is converted"),
+        ("int8", {"output_dtype": "float16"}, "they become float32 only"),
+        ("float16", {"dim": 3}, "they become float32 only"),
         ("float32", {"dim": 99}, "--dim must be between 1 and 8"),
         ("float32", {"granularity": "word"}, "--granularity sentence"),
     ],
