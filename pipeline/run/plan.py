@@ -347,6 +347,9 @@ def block_bytes(total: int, bundle: Bundle, widths: Widths, accelerated: bool = 
     return size
 
 
+_COUNTED = 1 << 20  # bytes of a file of which the documents are counted
+
+
 def count_documents(files: list[InputFile], limit: int | None, dialect: Dialect = QUOTED) -> int:
     """Estimates how many documents an input has; counts them where no text has to be read."""
     if files and files[0].format == "tfrecord":
@@ -360,8 +363,12 @@ def count_documents(files: list[InputFile], limit: int | None, dialect: Dialect 
         others.sort(key=lambda file: (file.format, -file.stop))
         for kind, alike in groupby(others, key=lambda file: file.format):
             same = list(alike)
-            of_csv = kind == "csv"
-            read = (first_csv_records(one, dialect) if of_csv else first_lines(one) for one in same)
+            read = (
+                first_csv_records(one, dialect, _COUNTED)
+                if kind == "csv"
+                else first_lines(one, _COUNTED)
+                for one in same
+            )
             if first := next((lines for lines in read if lines is not None and lines.count), None):
                 documents += max(1, round(_stored_bytes(same) / (first.size / first.count)))
     return documents if limit is None else min(documents, limit)

@@ -373,15 +373,15 @@ def csv_header(file: InputFile, quoting: Dialect = QUOTED) -> tuple[str, ...] | 
     return first.header
 
 
-def first_csv_records(file: InputFile, quoting: Dialect = QUOTED) -> CsvRecords | None:
-    """Whole records from the start of a file, about 64 KiB; None if it has none."""
-    records = _begin(file, quoting)
+def first_csv_records(file: InputFile, quoting: Dialect, size: int) -> CsvRecords | None:
+    """Whole records from the start of a file, about `size` bytes; None if it has none."""
+    records = _begin(file, quoting, size)
     return next((first for first in records if first.count and not first.too_large), None)
 
 
-def _begin(file: InputFile, quoting: Dialect) -> Iterator[CsvRecords]:
+def _begin(file: InputFile, quoting: Dialect, size: int = 1 << 16) -> Iterator[CsvRecords]:
     [piece] = file.as_block().slices
-    return read_records(piece, file.compression, 1 << 16, file.records, True, quoting)
+    return read_records(piece, file.compression, size, file.records, True, quoting)
 
 
 def check_names(path: str, names: Iterable[str], columns: Columns) -> None:
