@@ -219,10 +219,6 @@ def _official(name: str, array: np.ndarray, heads: int) -> tuple[str, np.ndarray
         ("embeddings.word_embeddings", "word_embeddings/embeddings"),
         ("embeddings.position_embeddings", "position_embedding/embeddings"),
         ("embeddings.token_type_embeddings", "type_embeddings/embeddings"),
-    ):
-        if stem == theirs:
-            return ours, array
-    for theirs, ours in (
         ("encoder.layer.", "transformer/layer_"),
         (".attention.self.", "/self_attention/"),
         (".attention.output.dense", "/self_attention/attention_output"),
@@ -234,13 +230,13 @@ def _official(name: str, array: np.ndarray, heads: int) -> tuple[str, np.ndarray
         ("pooler.dense", "pooler_transform"),
     ):
         stem = stem.replace(theirs, ours)
+    if stem.endswith("/embeddings"):
+        return stem, array
     if stem.endswith("norm"):
         return f"{stem}/{'gamma' if kind == 'weight' else 'beta'}", array
-    if kind == "weight":
-        array = array.T
+    array = array.T if kind == "weight" else array
     if stem.endswith(("/query", "/key", "/value")):
-        shape = (*array.shape[:-1], heads, array.shape[-1] // heads)
-        array = array.reshape(shape)
+        array = array.reshape(*array.shape[:-1], heads, array.shape[-1] // heads)
     elif stem.endswith("/attention_output") and kind == "weight":
         array = array.reshape(heads, -1, array.shape[-1])
     return f"{stem}/{'kernel' if kind == 'weight' else 'bias'}", np.ascontiguousarray(array)
