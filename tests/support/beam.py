@@ -16,9 +16,7 @@ from weakref import WeakKeyDictionary
 
 import apache_beam as beam
 from apache_beam.internal import cloudpickle_pickler, pickler
-from apache_beam.ml.inference.base import ModelHandler, RunInference
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 from apache_beam.runners.worker import statecache, statesampler
 from apache_beam.transforms import core, userstate
 from apache_beam.transforms.userstate import StateSpec, TimerSpec
@@ -49,24 +47,6 @@ def collect(
 
 def _keep(elements: list[Any], path: str) -> None:
     Path(path).write_bytes(pickle.dumps(elements))
-
-
-def inference_handlers(elements: Sequence[Any], transform: beam.PTransform) -> list[ModelHandler]:
-    """The handlers that every RunInference within a transform holds, as Beam would run them."""
-    pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
-    _ = pipeline | beam.Create(list(elements)) | transform
-    visitor = _Handlers()
-    pipeline.visit(visitor)
-    return visitor.found
-
-
-class _Handlers(PipelineVisitor):
-    def __init__(self) -> None:
-        self.found: list[ModelHandler] = []
-
-    def enter_composite_transform(self, node: AppliedPTransform) -> None:
-        if isinstance(node.transform, RunInference):
-            self.found.append(vars(node.transform)["_model_handler"])
 
 
 _pickled = pickler.roundtrip

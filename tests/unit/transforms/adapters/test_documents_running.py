@@ -15,7 +15,7 @@ from apache_beam.utils.windowed_value import PaneInfoTiming
 
 import bert_embed
 from bert_embed.transforms import EmbedDocuments
-from tests.support.beam import collect, inference_handlers
+from tests.support.beam import collect
 from tests.support.command import PROCESSES, ROOT, runner_flags
 from tests.support.forks import write_python
 from tests.support.rounding import MINILM, assert_near
@@ -188,17 +188,6 @@ def test_waiting_batches_are_bounded_by_their_texts(tiny_bundle):
     [sizes] = _distribution(pipeline, "inference_request_batch_byte_size")
     assert sizes.count >= 2
     assert sizes.max <= 1 << 20
-
-
-@pytest.mark.parametrize("large", [False, True])
-def test_large_model_reaches_run_inference(tiny_bundle, tmp_path, large):
-    transform = EmbedDocuments(tiny_bundle, large_model=large)
-    handlers = inference_handlers(["one"], transform)
-    assert [each.share_model_across_processes() for each in handlers] == [large]
-    embedded, rejected = collect(tmp_path, ["one", "two", " "], transform)
-    wanted = bert_embed.load(tiny_bundle).encode(["one", "two"])
-    assert_near([each["embedding"] for each in embedded], wanted)
-    assert len(rejected) == 1
 
 
 @pytest.mark.parametrize("large", [False, True])

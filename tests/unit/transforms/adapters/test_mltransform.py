@@ -5,6 +5,7 @@ from dataclasses import replace
 import apache_beam as beam
 import numpy as np
 import pytest
+from apache_beam.ml.inference.base import RunInference
 from apache_beam.ml.rag.types import Content, EmbeddableItem, Embedding
 from apache_beam.ml.transforms.base import MLTransform
 from apache_beam.testing.util import assert_that, equal_to
@@ -13,7 +14,7 @@ from apache_beam.transforms import window
 import bert_embed
 from bert_embed.transforms import BertEmbeddings
 from bert_embed.transforms.adapters.beam_ml import item_document, placed
-from tests.support.beam import collect, inference_handlers
+from tests.support.beam import collect
 from tests.support.models.folder import imported
 from tests.support.models.heads import write_splade
 from tests.support.models.tiny import bundle_of, write_tiny_huggingface
@@ -157,18 +158,20 @@ def test_artifacts_of_another_model_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_large_model_reaches_run_inference(tiny_bundle, tmp_path, large):
-    embeddings, records = (
-        BertEmbeddings(tiny_bundle, ["text"], large_model=large),
-        [{"text": "one"}],
-    )
-    assert embeddings.get_model_handler().share_model_across_processes() is large
+def test_large_model_reaches_run_inference(tiny_bundle, tmp_path, monkeypatch, large):
+    handlers, make = [], RunInference.__init__
+
+    def noted(self, model_handler, *rest, **named):
+        handlers.append(model_handler)
+        make(self, model_handler, *rest, **named)
+
+    monkeypatch.setattr(RunInference, "__init__", noted)
+    transform = written(tmp_path, BertEmbeddings(tiny_bundle, ["text"], large_model=large))
     again = MLTransform(read_artifact_location=str(tmp_path / "artifacts"))
-    for transform in (written(tmp_path, embeddings), again):
-        [handler] = inference_handlers(records, transform)
-        assert handler.share_model_across_processes() is large
-    [found] = collect(tmp_path, records, again)
-    close([row["text"] for row in found], bert_embed.load(tiny_bundle).encode(["one"]))
+    for each in (transform, again):
+        [found] = collect(tmp_path, [{"text": "one"}], each)
+        close([row["text"] for row in found], bert_embed.load(tiny_bundle).encode(["one"]))
+    assert [handler.share_model_across_processes() for handler in handlers] == [large] * 2
 
 
 def test_several_go_into_one_mltransform_and_take_the_same_texts(tiny_bundle, tmp_path):
