@@ -128,6 +128,12 @@ def test_separators_headers_and_marks(tmp_path, read, name, text, how):
         assert read(text, name, **how | {"id": None})[0][0] == f"{tmp_path / name}:{first}"
 
 
+def test_letters_of_a_dump_are_read_whatever_else_is_said_of_the_file(read):
+    table, dump = "1;one\\ttwo\n", {"csv_quoting": "dump", "csv_separator": ";"}
+    assert texts_of(read(f"id;text\n{table}", "in.csv", **dump)[2]) == ["one\ttwo"]
+    assert texts_of(read(table, "in.csv", csv_header=("id", "text"), **dump)[2]) == ["one\ttwo"]
+
+
 def test_nulls_of_mysql_are_missing(read):
     table = "id\ttext\tn\tname\n1\tone\\\ttwo\t\\N\t\\N\n2\t\\N\t3\tx\n"
     extra = pa.schema([("n", pa.int64()), ("name", pa.string())])
