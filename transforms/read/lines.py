@@ -259,13 +259,16 @@ def _range_lines(piece: Slice) -> Iterator[Lines]:
 
 def _with_rest(file: BinaryIO, data: bytes) -> Iterator[bytes]:
     """Some bytes with those of the file up to a line feed; in pieces where these are many."""
-    held = [data]
-    while not held[-1].endswith(b"\n") and (more := file.read(_PIECE)):
-        held.append(more[: more.find(b"\n") + 1 or None])
-        if sum(map(len, held)) > MOST_RECORD_BYTES:
-            yield b"".join(held)
-            held = [b""]
-    yield b"".join(held)
+    held, size, last = [data], len(data), data
+    while not last.endswith(b"\n") and (more := file.read(_PIECE)):
+        last = more[: more.find(b"\n") + 1 or None]
+        held.append(last)
+        size += len(last)
+        if size > MOST_RECORD_BYTES:
+            yield from held
+            held = []
+    if held:
+        yield b"".join(held)
 
 
 def _stream(
