@@ -208,8 +208,23 @@ def _without(
 
 
 def _of_runs(pattern: str, files: Sequence[FileInfo]) -> dict[str, str]:
-    """Paths of files of outputs of runs, and what stands for them; SettingError if all are."""
-    outputs = _outputs_among(pattern, [file.path for file in files])
+    """Paths of files of outputs of runs, and what stands for them; SettingError if all are.
+
+    An output is a folder that holds vectors of an earlier run, or what was made of them; not one
+    of which the pattern names a folder or file, such as `runs/*/embeddings/*.parquet`.
+    """
+    place = absolute(pattern)
+    spelled = place.split("/")
+    folders = set[str]()
+    for path in (file.path for file in files if file.path != place):
+        above, _, name = path.rpartition("/")
+        folder, _, kind = above.rpartition("/")
+        if name == RUN_FILE:
+            folders.add(f"{above}/")
+        elif parse_name(f"{kind}/{name}") and kind not in spelled:
+            folders.add(f"{folder}/")
+    below = sorted(folder for folder in folders if folder.startswith(_base(pattern, folder)))
+    outputs = tuple(compress(below, for_each(pattern, _is_output, below)))
     left = [file.path for file in files if file.path.startswith(outputs)]
     if left and len(left) == len(files):
         raise SettingError(
@@ -280,25 +295,6 @@ def _is_hidden(path: str, pattern: str) -> bool:
         and not any(fnmatchcase(name, given) for given in spelled)
         for name in below
     )
-
-
-def _outputs_among(pattern: str, paths: Sequence[str]) -> tuple[str, ...]:
-    """The folders, with a slash, that hold vectors of earlier runs, or what was made of them.
-
-    Not those of which the pattern names a folder or file, such as `runs/*/embeddings/*.parquet`.
-    """
-    place = absolute(pattern)
-    spelled = place.split("/")
-    folders = set[str]()
-    for path in (path for path in paths if path != place):
-        above, _, name = path.rpartition("/")
-        folder, _, kind = above.rpartition("/")
-        if name == RUN_FILE:
-            folders.add(f"{above}/")
-        elif parse_name(f"{kind}/{name}") and kind not in spelled:
-            folders.add(f"{folder}/")
-    below = sorted(folder for folder in folders if folder.startswith(_base(pattern, folder)))
-    return tuple(compress(below, for_each(pattern, _is_output, below)))
 
 
 def _is_output(folder: str) -> bool:

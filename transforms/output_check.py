@@ -57,7 +57,13 @@ def sum_problems(
     """
     read = _read_block_records(folder, run)
     block_records = {(record.block, record.part): record for record in read if record is not None}
-    sizes = _without_leftovers(folder, block_records, sizes)
+    # Files that an attempt wrote before it crashed and the next did not write are removed.
+    again = [name for name in sizes if part_of(name) in block_records]
+    left = [name for name in again if name not in block_records[part_of(name)].files]
+    if left:
+        _LOG.warning("%d files of an earlier attempt are removed, first %s", len(left), left[0])
+        folder.remove_files(left)
+    sizes = {name: sizes[name] for name in sizes.keys() - left}
     lost = uncovered(totals.parts, block_records)
     gone = "is missing or damaged, and was counted: was it removed, or the folder moved, meanwhile?"
     problems = [Problem(block_record_name(*part), gone, part) for part in lost]
@@ -79,18 +85,6 @@ def sum_problems(
 def _read_block_records(folder: OutputFolder, run: str) -> Iterator[BlockRecord | None]:
     """The block records in the order of `recorded_parts`; None for one that is damaged."""
     return in_parallel(lambda part: read_block_record(folder, *part, run), folder.recorded_parts())
-
-
-def _without_leftovers(
-    folder: OutputFolder, block_records: dict[tuple[int, int], BlockRecord], sizes: dict[str, int]
-) -> dict[str, int]:
-    """Removes files that an attempt wrote before it crashed and the next did not write."""
-    again = [name for name in sizes if part_of(name) in block_records]
-    left = [name for name in again if name not in block_records[part_of(name)].files]
-    if left:
-        _LOG.warning("%d files of an earlier attempt are removed, first %s", len(left), left[0])
-        folder.remove_files(left)
-    return {name: sizes[name] for name in sizes.keys() - left}
 
 
 def listing_problems(

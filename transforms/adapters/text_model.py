@@ -286,8 +286,11 @@ class EmbedTexts(Step):
     settings: TextModelSettings
 
     def expand(self, documents: beam.PCollection[Document]) -> beam.PCollection[Document]:
-        settings = self.settings
-        if settings.max_batch_seconds and _forgets_waiting(documents.pipeline):
+        settings, pipeline = self.settings, documents.pipeline
+        runner = getattr(pipeline.runner, "_underlying_runner", pipeline.runner)  # of a notebook's
+        # Whose watermark passes what waits for a timer, so that it comes late: Beam 2.77.
+        forgets_waiting = isinstance(runner, (DirectRunner, BundleBasedDirectRunner))
+        if settings.max_batch_seconds and forgets_waiting:
             _LOG.warning(
                 "max_batch_seconds is left out: DirectRunner loses groups behind elements that "
                 "wait; each bundle's texts are embedded when it ends"
@@ -297,29 +300,17 @@ class EmbedTexts(Step):
         infer = run_inference(settings, handler).with_output_types(Document)
         if seconds is None:
             return documents | "Infer" >> infer
-        _split_no_bundles(documents.pipeline)
+        # Prism splits a bundle that makes no progress for 0.2 s even between elements of one key,
+        # and runs both parts at once: the state that the first leaves, its held documents, is
+        # lost. Other runners ignore its experiment.
+        pipeline.options.view_as(DebugOptions).add_experiment("prism_disable_sdf_split")
         if not settings.large_model:  # which is loaded by a process of its own
-            begin = documents.pipeline | "Begin" >> beam.Impulse()
+            begin = pipeline | "Begin" >> beam.Impulse()
             _ = begin | "Load" >> beam.ParDo(_LoadModel(handler))
         key = beam.ParDo(BatchBundle(seconds)).with_outputs("full", main="waiting")
         keyed = documents | "Key" >> key.with_output_types(tuple[str, list[Document]])
         waited = keyed.waiting | "Batch" >> beam.ParDo(_TimedBatch(seconds))
         return (keyed.full, waited) | "Batches" >> beam.Flatten() | "Infer" >> infer
-
-
-def _forgets_waiting(pipeline: beam.Pipeline) -> bool:
-    """Whether the watermark passes what waits for a timer, so that it comes late: Beam 2.77."""
-    runner = getattr(pipeline.runner, "_underlying_runner", pipeline.runner)  # of a notebook's
-    return isinstance(runner, (DirectRunner, BundleBasedDirectRunner))
-
-
-def _split_no_bundles(pipeline: beam.Pipeline) -> None:
-    """Keeps Prism from splitting the bundles of a job; other runners ignore its experiment.
-
-    Prism splits a bundle that makes no progress for 0.2 s even between elements of one key, and
-    runs both parts at once: the state that the first leaves, its held documents, is lost.
-    """
-    pipeline.options.view_as(DebugOptions).add_experiment("prism_disable_sdf_split")
 
 
 @dataclass(eq=False)

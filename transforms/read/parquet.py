@@ -405,11 +405,21 @@ def _read_rows(piece: Slice, columns: Columns, batch_rows: int) -> Iterator[Parq
 def _batch_rows(
     info: FileInfo, raw: BinaryIO, file: pq.ParquetFile, groups: Sequence[int], columns: Columns
 ) -> tuple[int, int]:
-    """How many rows of some row groups to read at once, and how many of them are a table."""
+    """How many rows of some row groups to read at once, and how many of them are a table.
+
+    InputError where a column cannot be read in pieces of limited memory.
+    """
     full = rows = _MOST_BATCH_ROWS
     for group in groups:
         leaves = _leaves(file.metadata, group, columns)
-        _check_values(info.path, leaves)
+        for leaf in leaves:
+            size = leaf.least if leaf.is_listed else leaf.stored
+            if size > _MOST_CHUNK_BYTES and size > leaf.rows * _MOST_MEAN_BYTES:
+                raise InputError(
+                    f"{info.path} has {size >> 20:,} MiB in {leaf.rows:,} values of {leaf.path} in "
+                    "one row group, values as large are read from row groups of at most "
+                    f"{_MOST_CHUNK_BYTES >> 20} MiB: write it with fewer rows a row group"
+                )
         full = min(full, _mean_rows(leaves))
         if sum(leaf.stored for leaf in leaves) > _MOST_CHUNK_BYTES:
             rows = min(rows, _MOST_BLIND_ROWS)
@@ -455,18 +465,6 @@ def _mean_rows(leaves: Sequence[_Leaf]) -> int:
         return _MOST_BATCH_ROWS
     size = sum(leaf.least for leaf in leaves)
     return max(1, leaves[0].rows * _MOST_BATCH_BYTES // max(1, size))
-
-
-def _check_values(path: str, leaves: Sequence[_Leaf]) -> None:
-    """InputError where a column of a row group cannot be read in pieces of limited memory."""
-    for leaf in leaves:
-        size = leaf.least if leaf.is_listed else leaf.stored
-        if size > _MOST_CHUNK_BYTES and size > leaf.rows * _MOST_MEAN_BYTES:
-            raise InputError(
-                f"{path} has {size >> 20:,} MiB in {leaf.rows:,} values of {leaf.path} in one row "
-                f"group, values as large are read from row groups of at most "
-                f"{_MOST_CHUNK_BYTES >> 20} MiB: write it with fewer rows a row group"
-            )
 
 
 def _repeated_bytes(
