@@ -35,16 +35,17 @@ MOST = 8  # calls of a kind that fail, evenly spread
 class Fault:
     """Fails one call on a path below a folder, before the job of a command starts."""
 
-    def __init__(self, folder, patches):
-        self.folder, self.patches = str(folder), patches
-        self.left, self.count, self.hit = None, 0, None
-        patches.setattr(job, "run_job", self._passed(job.run_job))
+    def __init__(self, folder, patches, left):
+        self.folder, self.left, self.count, self.hit = str(folder), left, 0, None
+        run_job = job.run_job
 
-    def watch(self, call):
-        for place, name in CALLS[call]:
-            self.patches.setattr(place, name, self._failing(getattr(place, name)))
+        def passed(*arguments):
+            self.hit = self.hit or ("", "")  # no more of them
+            return run_job(*arguments)
 
-    def _failing(self, function):
+        patches.setattr(job, "run_job", passed)
+
+    def failing(self, function):
         def call(*arguments, **options):
             paths = [one for one in arguments if isinstance(one, str | os.PathLike)]
             if paths and os.fspath(paths[0]).startswith(self.folder) and self.hit is None:
@@ -57,20 +58,13 @@ class Fault:
 
         return call
 
-    def _passed(self, function):
-        def call(*arguments):
-            self.hit = self.hit or ("", "")  # no more of them
-            return function(*arguments)
-
-        return call
-
 
 def counted(folder, call, words, at=None):
     """Runs a command, in which the call of number `at` fails; its code, calls and fault."""
     with pytest.MonkeyPatch.context() as patches:
-        fault = Fault(folder, patches)
-        fault.left = at
-        fault.watch(call)
+        fault = Fault(folder, patches, at)
+        for place, name in CALLS[call]:
+            patches.setattr(place, name, fault.failing(getattr(place, name)))
         return main(words), fault.count, fault.hit
 
 
@@ -144,11 +138,7 @@ def test_a_file_that_opens_and_cannot_be_read_is_named(place, tmp_path, capsys, 
     shutil.copytree(place / "both", tmp_path / "out")
     (tmp_path / "out" / "run.json").unlink()
     (tmp_path / "out" / "run.json").symlink_to("/proc/self/mem")  # whose first byte nobody may read
-    words = [
-        word.replace(str(place / "out"), str(tmp_path / "out")) for word in words_of(command, place)
-    ]
+    words = [word.replace(f"{place}/out", f"{tmp_path}/out") for word in words_of(command, place)]
     assert main(words) == 1
-    assert (
-        f"error: {tmp_path}/out/run.json cannot be read: Input/output error"
-        in capsys.readouterr().err
-    )
+    said = f"error: {tmp_path}/out/run.json cannot be read: Input/output error"
+    assert said in capsys.readouterr().err

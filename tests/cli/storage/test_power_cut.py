@@ -1,11 +1,9 @@
 """Whatever a power cut leaves of what a command writes, the same command completes it."""
 
-from dataclasses import dataclass
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
 from tests.support.command import embed, write_json
 from tests.support.models.tiny import write_tiny_huggingface
@@ -18,18 +16,9 @@ EVERY = 7  # of the states of a run; 1 tries all of them
 SETTINGS = {"block_bytes": 900, "threads": 1, "report": "false", "id_column": "id"}
 
 
-@dataclass
-class Places:
-    """What the commands read."""
-
-    model: str  # a bundle
-    source: Path  # a folder of Hugging Face, which is not imported
-    days: list[Path]
-    first: Path  # the output of the first day
-
-
 @pytest.fixture(scope="module")
 def places(tmp_path_factory, tiny_bundle):
+    """A bundle, a folder of Hugging Face, the input of two days, and the output of the first."""
     folder = tmp_path_factory.mktemp("places")
     write_tiny_huggingface(folder / "source")
     texts = ["the red river", "", *(f"a bank of seven stars {n}" for n in range(20))]
@@ -38,7 +27,9 @@ def places(tmp_path_factory, tiny_bundle):
     with days[1].open("a") as file:
         file.write('{"id": "new", "text": "the moon"}\n')
     assert embed(folder / "first", tiny_bundle, days[0], **SETTINGS) == 0
-    return Places(tiny_bundle, folder / "source", days, folder / "first")
+    return SimpleNamespace(
+        model=tiny_bundle, source=folder / "source", days=days, first=folder / "first"
+    )
 
 
 def run(places, output):
@@ -58,15 +49,9 @@ def imported(places, output):
     return main(["model", "import", str(places.source), str(output / "bundle")])
 
 
-def import_here(source, dest, **options):
-    """In this process, whose calls are traced."""
-    return import_model(str(source), str(dest), **options)
-
-
 def cached(places, output):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BERT_EMBED_CACHE", str(output))
-        patch.setattr("bert_embed.bundle.find.import_apart", import_here)
         return main(["model", "verify", str(places.source)])
 
 
@@ -81,7 +66,7 @@ def results(output):
 
 
 @pytest.mark.parametrize("command", [run, increment, npy, cached, imported])
-def test_the_same_command_completes_what_a_power_cut_left(tmp_path, places, command):
+def test_the_same_command_completes_what_a_power_cut_left(tmp_path, here, places, command):
     whole = tmp_path / "whole"
     with traced(whole) as moments:
         assert command(places, whole) == 0

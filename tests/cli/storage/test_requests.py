@@ -33,23 +33,29 @@ def reopen(gcs, bucket):
     blob.upload_from_string(blob.download_as_bytes().replace(b'"done"', b'"running"'))
 
 
-def test_finished_blocks_are_found_by_one_listing(gcs, proxied, tiny_bundle, tmp_path):
-    there = gcs.client.create_bucket("rerun")
-    lines = "".join(f"{n:04d} a line of a text\n" for n in range(PARTS * 4))
-    there.blob("in.txt").upload_from_string(lines)
-    flags = {"block_bytes": len(lines) // PARTS, "report": "false"}  # it reads what was written
-    assert embed("gs://rerun/out", tiny_bundle, "gs://rerun/in.txt", **flags) == 0
-    output = gcs.root / "rerun" / "out"
+LINES = "".join(f"{n:04d} a line of a text\n" for n in range(PARTS * 4))
+IN_PARTS = {"block_bytes": len(LINES) // PARTS, "report": "false"}  # which reads what was written
+
+
+@pytest.fixture
+def parts(gcs, tiny_bundle):
+    """The address of an output of many parts, and the folder where the server keeps it."""
+    if not gcs.client.bucket("parts").exists():
+        gcs.client.create_bucket("parts").blob("in.txt").upload_from_string(LINES)
+        assert embed("gs://parts/out", tiny_bundle, "gs://parts/in.txt", **IN_PARTS) == 0
+    return "gs://parts/out", gcs.root / "parts" / "out"
+
+
+def test_finished_blocks_are_found_by_one_listing(gcs, parts, proxied, tiny_bundle):
+    url, output = parts
     assert record(output)["counts"]["parts"] == PARTS
     whole = files(output)
-
-    reopen(gcs, "rerun")
-    there.blob("out/_state/blocks/0000020-00000.json").delete()
+    reopen(gcs, "parts")
+    gcs.client.bucket("parts").blob("out/_state/blocks/0000020-00000.json").delete()
     proxied.forget()
-    assert embed("gs://rerun/out", tiny_bundle, "gs://rerun/in.txt", **flags) == 0
+    assert embed(url, tiny_bundle, "gs://parts/in.txt", **IN_PARTS) == 0
     assert files(output) == whole
     assert record(output)["counts"]["parts_reused"] == PARTS - 1
-
     block_records = Counter(
         path.partition("?")[0].rpartition("%2F")[2].rpartition("/")[2]
         for method, path in proxied.paths
@@ -121,20 +127,10 @@ def test_a_report_reads_the_texts_of_few_objects(
     assert ("too many small objects" in capsys.readouterr().err) == (read == 0)
 
 
-def test_search_fetches_several_files_at_a_time(gcs, proxied, tiny_bundle, tmp_path):
+def test_search_fetches_several_files_at_a_time(parts, proxied, tiny_bundle, tmp_path):
     """And asks for one block record to know that there are any, not for a list of all."""
-    there = gcs.client.create_bucket("searched")
-    lines = "".join(f"{n:04d} a line of a text\n" for n in range(PARTS * 4))
-    there.blob("in.txt").upload_from_string(lines)
-    flags = {"block_bytes": len(lines) // PARTS, "report": "false"}
-    assert embed("gs://searched/out", tiny_bundle, "gs://searched/in.txt", **flags) == 0
-    here = tmp_path / "out"
-    shutil.copytree(gcs.root / "searched" / "out", here)
-    queries = ["a text", "0017"]
-    wanted = [
-        [(hit.id, hit.score, hit.file) for hit in hits]
-        for hits in bert_embed.nearest(str(here), queries, 5, model=tiny_bundle)
-    ]
+    url, output = parts
+    here, queries = shutil.copytree(output, tmp_path / "out"), ["a text", "0017"]
     at_once, most, lock = 0, 0, threading.Lock()
 
     def held(method, path):
@@ -146,10 +142,14 @@ def test_search_fetches_several_files_at_a_time(gcs, proxied, tiny_bundle, tmp_p
         with lock:
             at_once -= 1
 
+    def hits(folder):
+        found = bert_embed.nearest(folder, queries, 5, model=tiny_bundle)
+        return [[(hit.id, hit.score, hit.file) for hit in hits] for hits in found]
+
+    wanted = hits(str(here))
     proxied.forget()
     proxied.fault = held
-    found = bert_embed.nearest("gs://searched/out", queries, 5, model=tiny_bundle)
-    assert [[(hit.id, hit.score, hit.file) for hit in hits] for hits in found] == wanted
+    assert hits(url) == wanted
     assert most >= 4
     listings = [path for _, path in proxied.paths if "/o?" in path]
     assert not [path for path in listings if "blocks" in path and "maxResults=1" not in path]

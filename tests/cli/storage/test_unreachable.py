@@ -45,18 +45,14 @@ def test_a_wrong_table_is_said_before_the_input_is_looked_for(without_google, ru
     run.refused("gs://nobody/a.txt", message, **flags)
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        {"output_format": "bigquery", "output_table": "test-project:d.t"},
-        {"skip_existing": "test-project:d.t"},
-        {"input": "test-project:d.t"},
-    ],
-    ids=["output", "earlier", "input"],
-)
-def test_bigquery_out_of_reach_is_said_soon(monkeypatch, run, flags):
+def test_bigquery_out_of_reach_is_said_soon(monkeypatch, run):
     monkeypatch.setattr("bert_embed.transforms.bigquery.client.FIRST_ANSWER", 0.1)
     monkeypatch.setenv("BIGQUERY_EMULATOR_HOST", CLOSED)
-    flags = dict(flags)
-    run(flags.pop("input", {"in.txt": "the bank\n"}), code=1, **flags)
-    assert f"BigQuery at {CLOSED} cannot be reached (ConnectionError)" in run.err
+    text, table = {"in.txt": "the bank\n"}, "test-project:d.t"
+    for source, flags in (
+        (text, {"output_format": "bigquery", "output_table": table}),
+        (text, {"skip_existing": table}),
+        (table, {}),
+    ):
+        run(source, code=1, **flags)
+        assert f"BigQuery at {CLOSED} cannot be reached (ConnectionError)" in run.err
