@@ -1,7 +1,6 @@
 """Vectors into tables of a real BigQuery emulator, through the command line; counts by SQL."""
 
 import io
-import itertools
 import json
 
 import numpy as np
@@ -14,21 +13,13 @@ import bert_embed
 from bert_embed.pipeline import job
 from bert_embed.pipeline.cli import main
 from tests.support.command import embed, record, rows, say_status
+from tests.support.daily import counts, two_days
 from tests.support.loads import count, ids, texts
 from tests.support.models.heads import write_splade
 from tests.support.models.multi_vectors import DIM, write_multi_vectors
 
-_NUMBERS = itertools.count()
 INTO = {"output_format": "bigquery", "output_table": "test-project:d.t"}
 TEXTS = ["a red river", "the bank of a river", "seven stars", "unaffable words"]
-
-
-@pytest.fixture
-def dataset(bigquery):
-    """A dataset of the test's own."""
-    name = f"out_{next(_NUMBERS)}"
-    bigquery.client.create_dataset(f"test-project.{name}")
-    return name
 
 
 @pytest.fixture
@@ -52,6 +43,7 @@ def load(run, dataset):
 
 def test_vectors_arrive_in_the_table_and_are_the_files(bigquery, dataset, corpus, run, load):
     output, table = load(corpus), f"test-project.{dataset}.v"
+    started = len(bigquery.jobs)
     found = bigquery.rows(f"SELECT id, embedding, num_tokens, truncated FROM `{table}` ORDER BY id")
     ids, vectors = bert_embed.read(str(output))
     assert [row[0] for row in found] == sorted(ids) == ["k0", "k1", "k2", "k3"]
@@ -73,6 +65,19 @@ def test_vectors_arrive_in_the_table_and_are_the_files(bigquery, dataset, corpus
     assert f"ARRAY<FLOAT64> of {vectors.shape[1]} numbers" in run.out
     assert record(output)["table"] == {"tables": {"sentence": table}, "write_disposition": "append"}
     assert record(output)["counts"]["rejected"] == 1
+    # A second command loads nothing, nor does one after a kill between the load and run.json: the
+    # job is found under its name.
+    for status in ("done", "running"):
+        say_status(output, status)
+        load(corpus)
+        assert record(output)["status"] == "done"
+    assert record(output)["counts"]["parts_reused"] == record(output)["counts"]["parts"]
+    flags = INTO | {"output_table": f"test-project:{dataset}.v", "write_disposition": "fail"}
+    message = f"--output_table test-project:{dataset}.v has 4 rows already"
+    run.refused(corpus, message, "other", dim=8, **flags)
+    assert "--write_disposition is fail" in run.err
+    assert [kind for kind, _ in bigquery.jobs[started:] if kind != "query"] == []
+    assert count(bigquery, dataset) == len(TEXTS)
 
 
 def test_without_an_output_folder_the_same_command_finds_its_run(
@@ -95,20 +100,6 @@ def test_without_an_output_folder_the_same_command_finds_its_run(
     assert len(bert_embed.read(folder)[0]) == 4
 
 
-def test_a_rerun_loads_nothing_twice(bigquery, dataset, corpus, load):
-    output = load(corpus)
-    started = len(bigquery.jobs)
-    load(corpus)
-    assert len(bigquery.jobs) == started
-    # Killed after the load, before run.json: the job is found under its name.
-    say_status(output, "running")
-    load(corpus)
-    assert record(output)["status"] == "done"
-    assert record(output)["counts"]["parts_reused"] == record(output)["counts"]["parts"]
-    assert len(bigquery.jobs) == started
-    assert count(bigquery, dataset) == len(TEXTS)
-
-
 def test_a_job_that_another_process_started_is_waited_for(
     bigquery, dataset, corpus, load, monkeypatch
 ):
@@ -128,28 +119,6 @@ def test_a_job_that_another_process_started_is_waited_for(
     assert count(bigquery, dataset) == len(TEXTS)
 
 
-def test_a_table_that_was_dropped_is_filled_again(bigquery, dataset, corpus, load):
-    output = load(corpus)
-    bigquery.client.delete_table(f"test-project.{dataset}.v")
-    load(corpus, overwrite=True)
-    (output / "run.json").unlink()
-    load(corpus, overwrite=True)
-    assert count(bigquery, dataset) == len(TEXTS)
-
-
-def test_append_truncate_and_fail(bigquery, dataset, corpus, run, load):
-    load(corpus, "1", write_disposition="fail")
-    flags = {"output_format": "bigquery", "output_table": f"test-project:{dataset}.v"}
-    message = f"--output_table test-project:{dataset}.v has 4 rows already"
-    run.refused(corpus, message, "2", write_disposition="fail", dim=8, **flags)
-    assert "--write_disposition is fail" in run.err
-    load(corpus, "3", part_docs=1)  # another run
-    assert count(bigquery, dataset) == 8
-    load(corpus, "4", write_disposition="truncate", dim=4)
-    widths = bigquery.rows(f"SELECT ARRAY_LENGTH(embedding) FROM `test-project.{dataset}.v`")
-    assert widths == [(4,)] * 4
-
-
 def test_a_finished_load_needs_no_permission_to_see_its_job(
     bigquery, dataset, corpus, run, load, monkeypatch
 ):
@@ -163,13 +132,14 @@ def test_a_finished_load_needs_no_permission_to_see_its_job(
     assert count(bigquery, dataset) == len(TEXTS)
 
 
-@pytest.mark.parametrize("where", ["local", "gs"])
-@pytest.mark.parametrize("disposition", ["append", "truncate"])
+@pytest.mark.parametrize(
+    ("where", "disposition"), [("local", "append"), ("local", "truncate"), ("gs", "append")]
+)
 def test_several_jobs_go_through_a_table_beside(
     bigquery, gcs, dataset, corpus, tiny_bundle, tmp_path, monkeypatch, where, disposition
 ):
     monkeypatch.setattr("bert_embed.transforms.bigquery.load.MOST_URIS", 2)
-    output = tmp_path / "out"
+    output, table = tmp_path / "out", f"test-project.{dataset}.v"
     if where == "gs":
         gcs.client.create_bucket(f"bucket-{dataset}")
         output = f"gs://bucket-{dataset}/out"
@@ -179,12 +149,15 @@ def test_several_jobs_go_through_a_table_beside(
     assert embed(output, tiny_bundle, corpus, **flags) == 0
     assert [kind for kind, _ in bigquery.jobs[started:]] == ["load", "load", "copy"]
     assert ids(bigquery, dataset) == ["k0", "k1", "k2", "k3"]
-    tables = [each.table_id for each in bigquery.client.list_tables(f"test-project.{dataset}")]
-    assert tables == ["v"]
     if where == "local":
         say_status(output, "running")
         assert embed(output, tiny_bundle, corpus, **flags) == 0
         assert count(bigquery, dataset) == len(TEXTS)
+    bigquery.rows(f"DELETE FROM `{table}` WHERE TRUE")
+    assert embed(output, tiny_bundle, corpus, overwrite=True, **flags) == 0
+    assert ids(bigquery, dataset) == ["k0", "k1", "k2", "k3"]
+    tables = [each.table_id for each in bigquery.client.list_tables(f"test-project.{dataset}")]
+    assert tables == ["v"]
 
 
 def test_a_partition_is_asked_for_in_the_load_job(bigquery, dataset, corpus, run, load):
@@ -274,7 +247,6 @@ def test_a_damaged_footer_stops_the_load(bigquery, dataset, corpus, run, load, l
         ({"output_table": "test-project:d.t"}, "--output_table requires --output_format bigquery"),
         ({"write_disposition": "fail"}, "--write_disposition requires --output_format bigquery"),
         ({**INTO, "output_table": "test-project:d.t`; DROP TABLE x"}, "is not a table"),
-        ({**INTO, "output_table": "d.t"}, "is not a table"),
         ({**INTO, "output_table": "test-project:d.t$20260230"}, "$20260230 is no day"),
         ({**INTO, "output_table": "test-project:d.t$202613"}, "$202613 is no month"),
     ],
@@ -294,14 +266,34 @@ def test_tables_that_do_not_fit_are_said_before_any_work(bigquery, dataset, corp
     run.refused(corpus, "its column id is INT64, STRING is required", **flags)
 
 
-def test_what_the_table_has_is_skipped(bigquery, dataset, corpus, load):
-    load(corpus, "1")
-    with corpus.open("a") as file:
-        file.write('{"id": "k4", "text": "a new text"}\n')
-    address = f"bq://test-project.{dataset}.v"
-    counts = record(load(corpus, "2", table=address, skip_existing=address))["counts"]
-    assert (counts["embedded"], counts["skipped"]) == (1, 4)
-    assert ids(bigquery, dataset) == ["k0", "k1", "k2", "k3", "k4"]
+def test_what_the_table_has_is_skipped(bigquery, dataset, tmp_path, run, load, capsys):
+    day1, day2 = two_days(tmp_path)
+    table, address = f"test-project.{dataset}.v", f"bq://test-project.{dataset}.v"
+    assert counts(load(day1, "1")) == (60, 60, 0, 0)
+    again = {"table": address, "skip_existing": address}
+    second = load(day2, "2", **again)
+    assert counts(second) == (60, 3, 56, 1)
+    assert f"uris = ['{second}/deleted/*.parquet']" in run.out
+    assert f"DELETE FROM `{table}` AS old WHERE EXISTS" in run.out
+    found = dict(bigquery.rows(f"SELECT id, COUNT(*) FROM `{table}` GROUP BY id"))
+    assert found["d3"] == 2, "the changed text stands beside the old one"
+    assert sum(found.values()) == 63
+    load(day2, "2", **again)
+    assert count(bigquery, dataset) == 63, "the same run"
+    load(day2, "3", code=2, pooling="cls", **again)
+    assert "pooling" in run.err
+
+
+def test_a_table_that_says_nothing_of_its_vectors_is_refused(bigquery, dataset, run):
+    schema = [("id", "STRING", "REQUIRED"), ("text_hash", "INTEGER", "NULLABLE")]
+    bigquery.fill(f"test-project.{dataset}.v", schema, [{"id": "a", "text_hash": 1}])
+    for table, message in (
+        ("v", "does not describe its vectors"),
+        ("none", "there is no such project, dataset or table"),
+        ("v$20260131", "names a partition, which cannot be compared alone"),
+    ):
+        table = f"test-project:{dataset}.{table}"
+        run.refused({"in.txt": "the bank\n"}, message, skip_existing=table)
 
 
 def test_each_head_has_a_table_that_can_be_searched(bigquery, tmp_path, run, load, capsys):
@@ -376,20 +368,19 @@ def test_a_run_that_rejected_too_much_loads_nothing_until_it_is_allowed(
     assert "nothing to do" in run.out
 
 
-@pytest.mark.parametrize("bad", ["all rejected", "all skipped", "blank lines"])
-def test_a_run_that_embedded_nothing_never_empties_a_table(
-    bigquery, dataset, run, load, tmp_path, bad
-):
+def test_a_run_that_embedded_nothing_never_empties_a_table(bigquery, dataset, run, load, tmp_path):
     before = texts(tmp_path / "a.jsonl", "a")
     flags = {"write_disposition": "truncate", "max_rejected": "100%"}
     load(before, "before", **flags)
-    source = {"in.jsonl": '{"id": "a", "text": null}\n'}
-    if bad == "all skipped":
-        source = before
-        flags["skip_existing"] = run(before, "files")
-    if bad == "blank lines":
-        source = {"in.txt": "\n\n"}
-    output = load(source, code=3, **flags)
-    assert ids(bigquery, dataset) == ["a0", "a1", "a2", "a3"]
-    assert record(output)["status"] == "refused"
-    assert "--write_disposition truncate would have emptied the table" in run.err
+    skipped = {"skip_existing": run(before, "files")}
+    for number, (source, more) in enumerate(
+        (
+            ({"in.jsonl": '{"id": "a", "text": null}\n'}, {}),
+            (before, skipped),
+            ({"in.txt": "\n\n"}, {}),
+        )
+    ):
+        output = load(source, f"out{number}", code=3, **flags, **more)
+        assert ids(bigquery, dataset) == ["a0", "a1", "a2", "a3"]
+        assert record(output)["status"] == "refused"
+        assert "--write_disposition truncate would have emptied the table" in run.err

@@ -12,7 +12,6 @@ from google.cloud.bigquery import SchemaField, Table
 from bert_embed.pipeline.run import tables
 from tests.support.command import (
     data_files,
-    embed,
     files,
     record,
     rejected,
@@ -23,10 +22,10 @@ from tests.support.command import (
 from tests.support.daily import counts
 from tests.support.rounding import assert_near
 
-_NUMBERS = itertools.count()
 SCHEMA = [("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE"), ("n", "INT64", "NULLABLE")]
 HASHED = [*SCHEMA, ("text_hash", "INT64", "NULLABLE")]
 TEXTS = [f"{word} river {n}" for n, word in enumerate(["red", "bank", "seven", "stars"] * 10)]
+QUERY, DRY = {"project": "test-project"}, {"dry_run": True}
 SMALL = {"block_bytes": 1000}  # ten rows, as the proxy sizes them: four blocks
 
 
@@ -45,11 +44,12 @@ def by_id(output):
 
 
 @pytest.fixture
-def filled(bigquery):
-    """A function that fills a table, in a dataset of the test's own; returns its name."""
+def filled(bigquery, dataset):
+    """A function that fills a table; returns its name."""
+    numbers = itertools.count()
 
     def fill(rows, schema=SCHEMA):
-        name = f"test-project.in_{next(_NUMBERS)}.t"
+        name = f"test-project.{dataset}.t{next(numbers)}"
         bigquery.fill(name, schema, rows)
         return name
 
@@ -70,11 +70,10 @@ def test_a_table_gives_the_vectors_that_a_file_gives(table, run):
     assert (counts["records"], counts["embedded"], counts["parts"]) == (40, 40, 4)
 
 
-@pytest.mark.parametrize("form", ["test-project:{}", "test-project.{}", "bq://test-project.{}"])
-def test_blocks_are_the_same_every_time_and_sorted(table, form, run):
+def test_blocks_are_the_same_every_time_and_sorted(table, run):
     one = run(shown(table), "a", **SMALL, part_docs=3)
-    other = run(form.format(table.partition(".")[2]), "b", **SMALL, part_docs=3)
-    assert files(one) == files(other)
+    for form in (table, f"bq://{table}"):
+        assert files(run(form, form[:2], **SMALL, part_docs=3)) == files(one)
     for block in range(4):
         paths = sorted(one.glob(f"embeddings/part-{block:07d}-*"))
         ids = [pq.read_table(path)["id"].to_pylist() for path in paths]
@@ -98,7 +97,7 @@ def test_a_column_is_the_context_of_chunks(filled, run):
         run.refused(table, said, "no", chunk="sentence", chunk_context=column)
 
 
-def test_finished_blocks_are_not_embedded_again(table, run):
+def test_finished_blocks_are_not_embedded_again(bigquery, table, run):
     output = run(shown(table), **SMALL)
     before = files(output)
     run(shown(table), **SMALL)
@@ -110,13 +109,11 @@ def test_finished_blocks_are_not_embedded_again(table, run):
     assert record(output)["counts"]["parts_reused"] == 3
     changed = [path.name for path in times if path.stat().st_mtime_ns != times[path]]
     assert changed == ["part-0000002-00000.parquet"]
-
-
-def test_a_table_that_changed_is_another_run(bigquery, table, run):
-    run(shown(table))
+    # A table that changed is another run.
     bigquery.rows(f"INSERT INTO `{table}` (id, text) VALUES ('new', 'a new text')")
-    run.refused(shown(table), "holds another run (the input changed since)")
-    assert record(run(shown(table), overwrite=True))["counts"]["embedded"] == 41
+    run.refused(shown(table), "holds another run (the input changed since)", **SMALL)
+    again = run(shown(table), overwrite=True, **SMALL)
+    assert record(again)["counts"]["embedded"] == 41
 
 
 def test_rows_that_are_no_documents_are_rejected(filled, run):
@@ -185,12 +182,11 @@ def test_a_query_is_run_once_for_a_run(bigquery, table, run):
 def test_a_limit_reads_so_many_rows_and_the_same_again(table, run, kind):
     inputs = shown(table) if kind == "table" else ()
     flags = {} if inputs else {"query": f"SELECT id, text FROM `{table}` WHERE n < 7;\n"}
-    flags |= {"project": "test-project", "limit": 3}
+    flags |= QUERY | {"limit": 3}
     found = rows(run(inputs, **flags))["id"]
     assert len(set(found)) == 3
-    output = run(inputs, **flags)
+    assert rows(run(inputs, **flags))["id"] == found
     assert "nothing to do" in run.out
-    assert rows(output)["id"] == found
 
 
 def test_rows_that_an_earlier_output_has_are_skipped(bigquery, table, run):
@@ -245,23 +241,6 @@ def test_a_dry_run_of_a_query_makes_nothing(bigquery, table, run):
     assert "_bert_embed_us" not in datasets
 
 
-QUERY = {"project": "test-project"}
-
-
-DRY = {"dry_run": True}
-
-
-def test_a_table_in_and_a_table_out(bigquery, table, tiny_bundle, tmp_path):
-    into = table.rpartition(".")[0] + ".vectors"
-    flags = {"output_format": "bigquery", "output_table": shown(into), **SMALL}
-    assert embed(tmp_path / "out", tiny_bundle, shown(table), **flags) == 0
-    joined = bigquery.rows(
-        f"SELECT COUNT(*), MIN(ARRAY_LENGTH(v.embedding)) FROM `{table}` t "
-        f"JOIN `{into}` v ON t.id = v.id"
-    )
-    assert joined == [(40, 32)]
-
-
 @pytest.mark.parametrize(
     ("inputs", "flags", "said"),
     [
@@ -279,11 +258,7 @@ def test_a_table_in_and_a_table_out(bigquery, table, tiny_bundle, tmp_path):
         ([], {"query": "SELECT 1"}, "--query requires --project"),
         ([], {**QUERY, "query": "SELEKT 1"}, "--query: "),
         (["test-project:d.t"], {"query": "SELECT 1"}, "--query conflicts with --input"),
-        (
-            ["test-project:d.t", "test-project:d.u"],
-            {},
-            "--input takes one BigQuery table and nothing",
-        ),
+        (["test-project:d.t", "test-project:d.u"], {}, "--input takes one BigQuery table and not"),
         (["notes.2026.txt"], {}, "--input notes.2026.txt names no file"),
     ],
 )
@@ -295,14 +270,12 @@ def test_what_cannot_work_is_said_before_any_work(table, run, inputs, flags, sai
     run.refused(list(map(named, inputs)), named(said), **given)
 
 
-def test_a_table_that_requires_a_filter_is_read_with_a_query(bigquery, run):
-    name = f"in_{next(_NUMBERS)}"
-    bigquery.client.create_dataset(f"test-project.{name}")
-    filtered = Table(f"test-project.{name}.t", schema=[SchemaField(*each) for each in HASHED])
+def test_a_table_that_requires_a_filter_is_read_with_a_query(bigquery, dataset, run):
+    filtered = Table(f"test-project.{dataset}.t", schema=[SchemaField(*each) for each in HASHED])
     filtered.require_partition_filter = True
     bigquery.client.create_table(filtered)
-    table = f"test-project:{name}.t"
-    run.refused(table, f"read it with --query 'SELECT * FROM `test-project.{name}.t` WHERE")
+    table = f"test-project:{dataset}.t"
+    run.refused(table, f"read it with --query 'SELECT * FROM `test-project.{dataset}.t` WHERE")
     message = "name the output folders of the runs that filled it"
     run.refused({"in.txt": "the bank\n"}, message, skip_existing=table)
 
@@ -337,8 +310,8 @@ def test_a_table_that_may_not_be_read_is_named(bigquery, table, run, monkeypatch
     run.refused({"in.txt": "a text"}, f"--output_table {shown(table)}", **flags)
 
 
-def test_columns_pass_through_with_their_types(bigquery, tiny_bundle, tmp_path):
-    name = f"test-project.in_{next(_NUMBERS)}.t"
+def test_columns_pass_through_with_their_types(bigquery, filled, run):
+    """From a table into a table."""
     kinds = {
         "n": ("INT64", 7),
         "f": ("FLOAT64", 0.5),
@@ -348,22 +321,19 @@ def test_columns_pass_through_with_their_types(bigquery, tiny_bundle, tmp_path):
         "s": ("STRING", "words"),
     }
     schema = [*SCHEMA[:2], *((each, kind, "NULLABLE") for each, (kind, _) in kinds.items())]
-    schema.append(("tags", "STRING", "REPEATED"))
     full = {"id": "a", "text": "a text", "tags": ["x", "y"]}
     full |= {each: value for each, (_, value) in kinds.items()}
-    bigquery.fill(name, schema, [full, {"id": "b", "text": "nothing else", "tags": []}])
-    into = name + "_vectors"
-    flags = {"extra_columns": ",".join([*kinds, "tags"]), "output_table": shown(into)}
-    assert embed(tmp_path / "out", tiny_bundle, shown(name), output_format="bigquery", **flags) == 0
-    passed = ", ".join([*kinds, "tags"])
+    rows = [full, {"id": "b", "text": "nothing else", "tags": []}]
+    name = filled(rows, [*schema, ("tags", "STRING", "REPEATED")])
+    into, passed = name + "_vectors", ",".join([*kinds, "tags"])
+    flags = {"extra_columns": passed, "output_table": shown(into), "output_format": "bigquery"}
+    run(shown(name), **flags)
     there = bigquery.rows(f"SELECT {passed} FROM `{into}` ORDER BY id")
     assert there == bigquery.rows(f"SELECT {passed} FROM `{name}` ORDER BY id")
-    assert there[0][0] == 7
-    assert there[1][:6] == (None,) * 6
+    assert (there[0][0], there[1][:6]) == (7, (None,) * 6)
     fields = {each.name: each.field_type for each in bigquery.client.get_table(into).schema}
-    assert {each: fields[each] for each in kinds} == {
-        each: kind for each, (kind, _) in kinds.items()
-    }
+    assert {each: fields[each] for each in kinds} == {each: kinds[each][0] for each in kinds}
+    assert bigquery.rows(f"SELECT MIN(ARRAY_LENGTH(embedding)) FROM `{into}`") == [(32,)]
 
 
 def test_rows_without_an_id_are_spread_over_the_blocks(filled, run):

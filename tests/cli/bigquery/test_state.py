@@ -17,17 +17,8 @@ from tests.support.loads import count, ids, interrupted, load, texts
 from tests.support.models.tiny import bundle_of, write_tiny_huggingface
 from tests.support.servers.gcs import EMPTY, PAGE, proxy
 
-_NUMBERS = itertools.count()
 A, B, C = (["a0", "a1", "a2", "a3"], ["b0", "b1", "b2", "b3"], ["c0", "c1", "c2", "c3"])
 DISPOSITIONS = ["append", "truncate", "fail"]
-
-
-@pytest.fixture
-def dataset(bigquery):
-    """A dataset of the test's own."""
-    name = f"state_{next(_NUMBERS)}"
-    bigquery.client.create_dataset(f"test-project.{name}")
-    return name
 
 
 @pytest.fixture
@@ -46,22 +37,96 @@ def into(dataset, tiny_bundle, tmp_path):
     return loads
 
 
-@pytest.mark.parametrize("again", ["same folder", "overwrite", "new folder"])
-def test_truncate_replaces_what_came_between(bigquery, dataset, into, tmp_path, capsys, again):
+# What schedules and people do to a table, one step after the other: a load of the texts a, b or c
+# with a disposition, from a folder of that name or another, with flags; "kill" leaves a folder as a
+# kill between its load and its record does, "lose" without its run.json; "has" says what it holds.
+SCENARIOS = [
+    *(
+        f"a {first}; a {then}; has A; a {then} elsewhere; has A"
+        for first, then in itertools.permutations(DISPOSITIONS, 2)
+    ),
+    # Others replaced or added rows.
+    *(
+        f"a truncate; b truncate; has B; a truncate{more} => loaded; has A; a truncate => nothing"
+        for more in ("", " overwrite")
+    ),
+    "a truncate; b append; a truncate; has A",
+    *(f"a {how}; drop; a {how} => loaded; a {how} => nothing; has A" for how in DISPOSITIONS),
+    # Rows that others deleted.
+    *(
+        f"a {how}; empty; a {how} => kept; has nothing; a {how} overwrite => loaded; has A; "
+        f"a {how} overwrite => nothing; has A"
+        for how in ("append", "fail")
+    ),
+    "a truncate; empty; a truncate => loaded; has A; empty; a truncate overwrite => loaded; has A; "
+    "a truncate overwrite => nothing; has A",
+    "a append; delete a1; a append => kept; has a0 a2 a3",
+    "a append; b truncate; a append; has B; a append overwrite; has A B; a append; c append; "
+    "a append; a append new; has A B C",
+    *(f"a {how}; kill a; a {how}; has A" for how in DISPOSITIONS),
+    *(f"a {how}; kill a; b append; a {how}; has A B" for how in ("append", "fail")),
+    "a append; kill a; b append project=other-project; a append; has A B",
+    "a truncate; kill a; b append project=other-project; a truncate; has A",
+    "a append; lose a; a append overwrite; has A",
+    # An empty table takes any vectors, and says which.
+    "a append; empty; b append dim=8; c append => refused; c append dim=8; has B C",
+    "a append granularity=sentence,token; b append; has A B",
+]
+SAID = {
+    "loaded": "vectors of 4 documents loaded at ",
+    "nothing": "nothing to do",
+    "kept": "not loaded again",
+    "refused": "holds other vectors than this run",
+}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_table_has_each_row_once_whatever_came_between(
+    bigquery, dataset, into, tmp_path, capsys, scenario
+):
+    table = f"test-project.{dataset}.v"
+    for step in scenario.split("; "):
+        done, _, wanted = step.partition(" => ")
+        match done.split():
+            case ["has", *names]:
+                there = {"A": A, "B": B, "C": C, "nothing": []}
+                expected = [one for name in names for one in there.get(name, [name])]
+                assert ids(bigquery, dataset) == expected, step
+            case ["empty"]:
+                bigquery.rows(f"DELETE FROM `{table}` WHERE TRUE")
+            case ["delete", name]:
+                bigquery.rows(f"DELETE FROM `{table}` WHERE id = '{name}'")
+            case ["drop"]:
+                bigquery.client.delete_table(table)
+            case ["kill", name]:
+                interrupted(tmp_path / name)
+            case ["lose", name]:
+                (tmp_path / name / "run.json").unlink()
+            case [name, disposition, *more]:
+                folder = next((word for word in more if word in ("elsewhere", "new")), name)
+                flags = dict(word.split("=") for word in more if "=" in word)
+                flags |= {"overwrite": True} if "overwrite" in more else {}
+                capsys.readouterr()
+                code = into(name, disposition, folder, **flags)
+                said = "".join(capsys.readouterr())
+                assert code == (2 if wanted == "refused" else 0), said
+                assert code or record(tmp_path / folder)["status"] == "done"
+                assert SAID.get(wanted, "") in said, step
+                assert wanted != "loaded" or SAID["nothing"] not in said, step
+
+
+def test_truncate_replaces_what_came_between(bigquery, dataset, into, tmp_path, capsys):
     assert into("a", "truncate") == 0
     assert into("b", "truncate") == 0
-    assert ids(bigquery, dataset) == B
     capsys.readouterr()
-    flags = {"overwrite": True} if again == "overwrite" else {}
-    output = "new" if again == "new folder" else "a"
-    assert into("a", "truncate", output, **flags) == 0
+    assert into("a", "truncate", "new") == 0
     assert ids(bigquery, dataset) == A
-    loaded = record(tmp_path / output)["loads"]["sentence"]
+    loaded = record(tmp_path / "new")["loads"]["sentence"]
     assert (loaded["documents"], loaded["table_rows"]) == (4, 4)
     said = capsys.readouterr().out
     assert f"vectors of 4 documents loaded at {loaded['ended']} by job {loaded['job']}" in said
     started = len(bigquery.jobs)
-    assert into("a", "truncate", output) == 0
+    assert into("a", "truncate", "new") == 0
     said = capsys.readouterr().out
     assert "nothing to do" in said
     assert f"were loaded at {loaded['ended']} by job {loaded['job']}; not loaded again" in said
@@ -107,9 +172,9 @@ def test_of_two_truncates_at_once_the_replaced_one_is_not_done(
 
 
 @pytest.mark.parametrize(
-    ("place", "name"), [(loads, "_vector_files"), (Client, "load_table_from_file")]
+    ("place", "name", "several"),
+    [(loads, "_vector_files", False), (Client, "load_table_from_file", True)],
 )
-@pytest.mark.parametrize("several", [False, True])
 def test_of_two_increments_at_once_one_is_refused_and_plans_again(
     bigquery, dataset, into, between, tmp_path, capsys, monkeypatch, place, name, several
 ):
@@ -191,15 +256,6 @@ def test_skipped_rows_are_not_truncated(bigquery, dataset, into, tmp_path, capsy
     assert into("c", "truncate", skip_existing=str(tmp_path / "b"), **day) == 0
 
 
-@pytest.mark.parametrize("first", DISPOSITIONS)
-@pytest.mark.parametrize("then", DISPOSITIONS)
-def test_a_run_is_in_a_table_once_whatever_the_disposition(bigquery, dataset, into, first, then):
-    assert into("a", first) == 0
-    assert into("a", then) == 0
-    assert into("a", then, "elsewhere") == 0
-    assert ids(bigquery, dataset) == A
-
-
 def test_truncate_keeps_columns_that_the_vectors_do_not_have(bigquery, dataset, into):
     assert into("a", "append") == 0
     columns = bigquery.client.get_table(name := f"test-project.{dataset}.v").schema
@@ -208,48 +264,6 @@ def test_truncate_keeps_columns_that_the_vectors_do_not_have(bigquery, dataset, 
     assert into("b", "truncate") == 0
     rows = bigquery.rows(f"SELECT id, note FROM `{name}` ORDER BY id")
     assert rows == [(one, None) for one in B]
-
-
-def test_truncate_replaces_what_was_appended_since(bigquery, dataset, into):
-    assert into("a", "truncate") == 0
-    assert into("b", "append") == 0
-    assert into("a", "truncate") == 0
-    assert ids(bigquery, dataset) == A
-
-
-@pytest.mark.parametrize("disposition", DISPOSITIONS)
-def test_a_table_that_was_dropped_is_loaded_again(bigquery, dataset, into, capsys, disposition):
-    assert into("a", disposition) == 0
-    bigquery.client.delete_table(f"test-project.{dataset}.v")
-    capsys.readouterr()
-    assert into("a", disposition) == 0
-    said = capsys.readouterr().out
-    assert "vectors of 4 documents loaded at " in said
-    assert "nothing to do" not in said
-    assert ids(bigquery, dataset) == A
-    assert into("a", disposition) == 0
-    assert "nothing to do" in capsys.readouterr().out
-    assert ids(bigquery, dataset) == A
-
-
-@pytest.mark.parametrize("disposition", DISPOSITIONS)
-def test_rows_that_were_deleted_come_back_with_overwrite(
-    bigquery, dataset, into, tmp_path, capsys, disposition
-):
-    assert into("a", disposition) == 0
-    bigquery.rows(f"DELETE FROM `test-project.{dataset}.v` WHERE TRUE")
-    capsys.readouterr()
-    assert into("a", disposition) == 0
-    replaces = disposition == "truncate"
-    assert ("not loaded again" in capsys.readouterr().out) == (not replaces)
-    assert ids(bigquery, dataset) == (A if replaces else [])
-    bigquery.rows(f"DELETE FROM `test-project.{dataset}.v` WHERE TRUE")
-    assert into("a", disposition, overwrite=True) == 0
-    assert "vectors of 4 documents loaded at " in capsys.readouterr().out
-    assert ids(bigquery, dataset) == A
-    assert into("a", disposition, overwrite=True) == 0, "a schedule may always say --overwrite"
-    assert "nothing to do" in capsys.readouterr().out
-    assert ids(bigquery, dataset) == A
 
 
 @pytest.mark.parametrize("when", ["before the load", "after the load"])
@@ -272,89 +286,24 @@ def test_an_overwrite_that_is_killed_loads_once(
     assert ids(bigquery, dataset) == A
 
 
-@pytest.mark.parametrize("where", ["local", "gs"])
-def test_several_jobs_load_an_emptied_table_again(
-    bigquery, gcs, dataset, tiny_bundle, tmp_path, monkeypatch, where
-):
-    monkeypatch.setattr("bert_embed.transforms.bigquery.load.MOST_URIS", 2)
-    output, corpus = tmp_path / "out", texts(tmp_path / "in.jsonl", "a")
-    if where == "gs":
-        gcs.client.create_bucket(f"bucket-{dataset}")
-        output = f"gs://bucket-{dataset}/out"
-    table, flags = f"test-project:{dataset}.v", {"part_docs": 1}
-    assert load(output, tiny_bundle, corpus, table, **flags) == 0
-    bigquery.rows(f"DELETE FROM `test-project.{dataset}.v` WHERE TRUE")
-    assert load(output, tiny_bundle, corpus, table, overwrite=True, **flags) == 0
-    assert ids(bigquery, dataset) == A
-    tables = [each.table_id for each in bigquery.client.list_tables(f"test-project.{dataset}")]
-    assert tables == ["v"]
-
-
-def test_append_is_done_again_on_request_where_others_replaced_its_rows(bigquery, dataset, into):
-    assert into("a", "append") == 0
-    assert into("b", "truncate") == 0
-    assert into("a", "append") == 0
-    assert ids(bigquery, dataset) == B
-    assert into("a", "append", overwrite=True) == 0
-    assert ids(bigquery, dataset) == A + B
-    assert into("a", "append") == 0
-    assert into("c", "append") == 0
-    assert into("a", "append") == 0
-    assert into("a", "append", "new") == 0, "the same run in another folder"
-    assert ids(bigquery, dataset) == A + B + C
-
-
-def test_rows_that_were_deleted_by_hand_do_not_come_back(bigquery, dataset, into, capsys):
-    assert into("a", "append") == 0
-    bigquery.rows(f"DELETE FROM `test-project.{dataset}.v` WHERE id = 'a1'")
-    capsys.readouterr()
-    assert into("a", "append") == 0
-    assert "not loaded again" in capsys.readouterr().out
-    assert ids(bigquery, dataset) == ["a0", "a2", "a3"]
-
-
-@pytest.mark.parametrize("between", ["nothing", "append", "another project's job"])
-@pytest.mark.parametrize("disposition", DISPOSITIONS)
-def test_a_kill_between_load_and_record_doubles_no_row(
-    bigquery, dataset, into, tmp_path, disposition, between
-):
-    assert into("a", disposition) == 0
-    interrupted(tmp_path / "a")
-    if between == "append":
-        assert into("b", "append") == 0
-    elif between != "nothing":
-        assert into("b", "append", project="other-project") == 0
-    assert into("a", disposition) == 0
-    there = A if between == "nothing" or disposition == "truncate" else A + B
-    assert ids(bigquery, dataset) == there
-    assert record(tmp_path / "a")["status"] == "done"
-
-
 @pytest.fixture(scope="module")
 def other_model(tmp_path_factory):
     return bundle_of(tmp_path_factory.mktemp("other"), write_tiny_huggingface, heads=2)
 
 
-@pytest.mark.parametrize(
-    ("flags", "differs"),
-    [
-        ({"dim": 8}, "dim is null there and 8 here"),
-        ({"pooling": "cls"}, 'pooling is "mean" there and "cls" here'),
-        ({"model": "other"}, "model is "),
-        ({"max_seq_length": 16}, "max_seq_length is 64 there and 16 here"),
-    ],
-)
-def test_other_vectors_are_not_appended(
-    bigquery, dataset, into, other_model, tmp_path, capsys, flags, differs
-):
-    if "model" in flags:
-        flags = {"model": other_model}
+def test_other_vectors_are_not_appended(bigquery, dataset, into, other_model, tmp_path, capsys):
     assert into("a", "append") == 0
-    assert into("b", "append", **flags) == 2
-    error = capsys.readouterr().err
-    assert f"--output_table test-project:{dataset}.v holds other vectors than this run" in error
-    assert differs in error
-    assert not (tmp_path / "b").exists()
+    for flags, differs in (
+        ({"pooling": "cls"}, 'pooling is "mean" there and "cls" here'),
+        ({"model": other_model}, "model is "),
+        ({"max_seq_length": 16}, "max_seq_length is 64 there and 16 here"),
+        ({"dim": 8}, "dim is null there and 8 here"),
+    ):
+        assert into("b", "append", **flags) == 2
+        error = capsys.readouterr().err
+        assert f"--output_table test-project:{dataset}.v holds other vectors than this" in error
+        assert differs in error
+        assert not (tmp_path / "b").exists()
     # All rows are replaced: what they are is, too.
     assert into("b", "truncate", **flags) == 0
     assert ids(bigquery, dataset) == B
@@ -364,21 +313,6 @@ def test_other_vectors_are_not_appended(
     flags = {**flags, "skip_existing": f"test-project:{dataset}.v"}
     assert into("c", "append", "increment", **flags) == 0
     assert record(tmp_path / "increment")["counts"]["skipped"] == 4
-
-
-def test_an_empty_table_takes_any_vectors_and_says_which(bigquery, dataset, into):
-    assert into("a", "append") == 0
-    bigquery.rows(f"DELETE FROM `test-project.{dataset}.v` WHERE TRUE")
-    assert into("b", "append", dim=8) == 0
-    assert into("c", "append") == 2
-    assert into("c", "append", dim=8) == 0
-
-
-def test_sentences_of_several_granularities_stand_beside_those_of_one(bigquery, dataset, into):
-    assert into("a", "append", granularity="sentence,token") == 0
-    assert into("b", "append") == 0
-    assert ids(bigquery, dataset) == A + B
-    assert ids(bigquery, dataset, "v_tokens") == A
 
 
 def test_a_description_that_somebody_else_wrote_stays(bigquery, dataset, into):
@@ -405,33 +339,29 @@ def test_a_replacement_that_is_killed_leaves_the_description(bigquery, dataset, 
     assert ids(bigquery, dataset) == B + C
 
 
-@pytest.mark.parametrize("disposition", DISPOSITIONS)
 @pytest.mark.parametrize("kind", ["sentence", "token"])
 def test_extra_columns_that_the_table_lacks_are_noticed_before_any_work(
-    bigquery, dataset, into, tmp_path, capsys, disposition, kind
+    bigquery, dataset, into, tmp_path, capsys, kind
 ):
     assert into("a", "append", granularity=kind) == 0
-    lines = [{"id": "d", "text": "a text", "title": "t", "year": 1}]
-    (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    lines = {"id": "d", "text": "a text", "title": "t", "year": 1, "my-title": "t", "_TABLE_x": "t"}
+    (tmp_path / "c.jsonl").write_text(json.dumps(lines))
     flags = {"granularity": kind, "extra_columns": "title,year:int64"}
-    capsys.readouterr()
     bigquery.rows(f"DELETE FROM `test-project.{dataset}.v` WHERE TRUE")
-    assert into("c", disposition, **flags) == 2
-    assert "it has no column title" in capsys.readouterr().err
-    assert not (tmp_path / "c").exists()
     schema = bigquery.client.get_table(f"test-project.{dataset}.v").schema
     schema = [*schema, SchemaField("title", "STRING"), SchemaField("year", "STRING")]
     bigquery.client.create_table(Table(f"test-project.{dataset}.w", schema=schema))
-    assert into("c", disposition, table=f"test-project:{dataset}.w", **flags) == 2
-    assert "its column year is STRING, INT64 is required" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", ["my-title", "_TABLE_x"])
-def test_names_that_no_column_can_have_are_refused(dataset, into, tmp_path, capsys, name):
-    (tmp_path / "c.jsonl").write_text(json.dumps({"id": "d", "text": "a text", name: "t"}))
-    assert into("c", "append", extra_columns=name) == 2
-    said = f"--extra_columns {name!r} is not a column of BigQuery: letters, digits and _"
-    assert said in capsys.readouterr().err
+    capsys.readouterr()
+    for disposition in DISPOSITIONS:
+        assert into("c", disposition, **flags) == 2
+        assert "it has no column title" in capsys.readouterr().err
+        assert into("c", disposition, table=f"test-project:{dataset}.w", **flags) == 2
+        assert "its column year is STRING, INT64 is required" in capsys.readouterr().err
+    for name in ("my-title", "_TABLE_x"):
+        assert into("c", "append", extra_columns=name) == 2
+        said = f"--extra_columns {name!r} is not a column of BigQuery: letters, digits and _"
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "c").exists()
 
 
 def test_a_project_that_runs_no_jobs_is_named_before_any_work(
@@ -472,30 +402,23 @@ def test_a_query_that_fails_as_it_runs_quotes_no_row():
     assert "secret words" not in "".join(traceback.format_exception(raised.value))
 
 
-def test_loads_that_fail_quote_no_row(bigquery, dataset, into, tmp_path, capfd, monkeypatch):
-    message = "Could not parse 'a red' as INT64 for field n (position 2); Value: a red"
-    monkeypatch.setattr(bigquery, "failing", {"reason": "invalid", "message": message})
-    assert into("a", "append") == 1
-    said = capfd.readouterr()
+def test_why_a_load_failed_is_told_without_a_row(
+    bigquery, dataset, into, tmp_path, capfd, monkeypatch
+):
+    quota = "Quota exceeded: Your table exceeded quota for imports or query appends"
+    denied = "Access Denied: File gs://bucket/embeddings-1: Access Denied"
+    row = "Could not parse 'a red' as INT64 for field n (position 2); Value: a red"
+    for reason, message in (("quotaExceeded", quota), ("accessDenied", denied), ("invalid", row)):
+        monkeypatch.setattr(bigquery, "failing", {"reason": reason, "message": message})
+        assert into("a", "append") == 1
+        said = capfd.readouterr()
+        assert (message in said.err) == (reason != "invalid")
     assert "a red" not in said.out + said.err + (tmp_path / "a" / "run.json").read_text()
     assert "failed: invalid" in said.err
     assert "bq show --job" in said.err
     monkeypatch.setattr(bigquery, "failing", None)
     assert into("a", "append") == 0
     assert count(bigquery, dataset) == 4
-
-
-@pytest.mark.parametrize(
-    ("reason", "message"),
-    [
-        ("quotaExceeded", "Quota exceeded: Your table exceeded quota for imports or query appends"),
-        ("accessDenied", "Access Denied: File gs://bucket/embeddings-1: Access Denied"),
-    ],
-)  # fmt: skip
-def test_the_service_says_why_a_load_failed(into, bigquery, capsys, monkeypatch, reason, message):
-    monkeypatch.setattr(bigquery, "failing", {"reason": reason, "message": message})
-    assert into("a", "append") == 1
-    assert message in capsys.readouterr().err
 
 
 def test_a_load_that_meets_a_limit_waits_and_tries_again(into, bigquery, capsys, monkeypatch):

@@ -6,7 +6,6 @@ import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from bert_embed.transforms.bigquery.load import TableLoad, job_files
 from tests.support.command import data_files, record
@@ -76,13 +75,6 @@ UNFIT = {"c_uint64": 1, "c_late": 1, "c_in_zone": 1, "c_tags": 2, "c_halves": 1}
 UNFIT |= {"c_large_lists": 2}
 
 
-@pytest.fixture
-def dataset(bigquery, request):
-    name = f"types_{abs(hash(request.node.name))}"
-    bigquery.client.create_dataset(f"test-project.{name}")
-    return name
-
-
 def leaves(path):
     """Physical and logical type of each column of a file, and its definition level."""
     schema = pq.ParquetFile(path).schema
@@ -125,25 +117,12 @@ def test_every_type_is_one_that_bigquery_loads(bigquery, dataset, tiny_bundle, t
     assert bigquery.rows(sql)[0] == (MOMENT, 1.5, None, ["a", "b"])
 
 
-def test_what_bigquery_has_no_type_for_is_said_first(
-    bigquery, dataset, tiny_bundle, tmp_path, capsys
-):
+def test_what_bigquery_has_no_type_for_is_said_first(dataset, run, tmp_path):
     wide = pa.array([decimal.Decimal(1)], pa.decimal256(76, 0))
     pq.write_table(pa.table({"id": ["a"], "text": ["one"], "n": wide}), tmp_path / "in.parquet")
-    source, table = tmp_path / "in.parquet", f"test-project.{dataset}.v"
-    assert load(tmp_path / "out", tiny_bundle, source, table, extra_columns="n") == 2
-    said = capsys.readouterr().err
-    assert "column n: BigQuery has no column for values of type decimal256(76, 0)" in said
-    assert not (tmp_path / "out").exists()
-
-
-def test_null_elements_of_json_are_left_out(bigquery, dataset, tiny_bundle, tmp_path):
-    source, output = tmp_path / "in.jsonl", tmp_path / "out"
-    source.write_text('{"id": "a", "text": "one", "n": [1, null]}\n{"id": "b", "text": "two"}\n')
-    flags = {"extra_columns": "n:list_int64"}
-    assert load(output, tiny_bundle, source, f"test-project.{dataset}.v", **flags) == 0
-    assert pq.read_table(data_files(output)[0])["n"].to_pylist() == [[1], None]
-    assert record(output)["unfit"] == {"n": 1}
+    into = {"output_format": "bigquery", "output_table": f"test-project.{dataset}.v"}
+    message = "column n: BigQuery has no column for values of type decimal256(76, 0)"
+    run.refused(tmp_path / "in.parquet", message, extra_columns="n", **into)
 
 
 def test_a_load_job_has_at_most_10_tb():
