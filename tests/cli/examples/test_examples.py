@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -47,31 +48,19 @@ def test_the_model_ranks_graded_pairs_as_they_were_written(minilm, capsys):
 def test_neither_chance_nor_common_words_rank_graded_pairs():
     pairs = read_pairs(PAIRS)
     scores = np.array([pair.score for pair in pairs])
+    assert Counter(scores.tolist()) == dict.fromkeys(range(6), 10)
     assert abs(spearman(np.array([overlap(pair) for pair in pairs]), scores)) < 0.2
     random = np.random.default_rng(7)
     assert max(spearman(random.random(len(pairs)), scores) for _ in range(2000)) < 0.6
 
 
-def test_graded_pairs_hold_every_degree_ten_times():
-    scores = [pair.score for pair in read_pairs(PAIRS)]
-    assert {score: scores.count(score) for score in scores} == dict.fromkeys(range(6), 10)
-
-
-@pytest.mark.parametrize(
-    ("x", "y", "wanted"),
-    [
+def test_spearman_equals_known_values():
+    for x, y, wanted in (
         ([1, 2, 3, 4, 5], [5, 6, 7, 8, 7], 0.8207826816681233),  # a tie
-        ([106, 86, 100, 101, 99, 103, 97, 113, 112, 110], [7, 0, 27, 50, 28, 29, 20, 12, 6, 17],
-         -29 / 165),
         ([1, 2, 3], [30, 20, 10], -1.0),
         ([1, 1, 2, 2], [3, 3, 4, 4], 1.0),
-    ],
-)  # fmt: skip
-def test_spearman_equals_known_values(x, y, wanted):
-    assert spearman(np.array(x, float), np.array(y, float)) == pytest.approx(wanted, abs=1e-12)
-
-
-def test_a_constant_has_no_correlation():
+    ):
+        assert spearman(np.array(x, float), np.array(y, float)) == pytest.approx(wanted, abs=1e-12)
     assert np.isnan(spearman(np.ones(4), np.arange(4.0)))
     assert np.isnan(pearson(np.arange(4.0), np.ones(4)))
 
@@ -84,27 +73,23 @@ def test_ranks_count_what_is_smaller_and_half_of_what_is_equal(values):
     assert ranks(np.array(values, float)).tolist() == wanted
 
 
-WANTED = [Pair('a "b', "c, d", 2.5), Pair("e", "f", 0.0)]
-FORMS = {
-    "original.csv": "g\tf\ty\t1\t2.500\ta \"b\tc, d\ng\tf\ty\t2\t0\te\tf\tlicence\n",
-    "header.tsv": "split\tscore\tsentence1\tsentence2\ntest\t2.5\ta \"b\tc, d\n"
-    "dev\t1\tx\ty\ntest\t0\te\tf\n",
-    "header.csv": 'sentence1,sentence2,score\n"a ""b","c, d",2.5\ne,f,0.0\n',
-    "plain.csv": '"a ""b","c, d",2.5\ne,f,0\n',
-    "pairs.jsonl": json.dumps({"sentence1": 'a "b', "sentence2": "c, d", "score": 2.5})
-    + "\n\n"
-    + json.dumps({"sentence1": "e", "sentence2": "f", "similarity_score": 0, "split": "test"})
-    + "\n",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", FORMS)
-@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
-def test_every_form_gives_the_same_pairs(tmp_path, name, packed):
-    path = tmp_path / (f"{name}.gz" if packed else name)
-    text = FORMS[name].encode()
-    path.write_bytes(gzip.compress(text) if packed else text)
-    assert read_pairs(path) == WANTED
+def test_every_form_gives_the_same_pairs(tmp_path):
+    lines = [
+        {"sentence1": 'a "b', "sentence2": "c, d", "score": 2.5},
+        {"sentence1": "e", "sentence2": "f", "similarity_score": 0, "split": "test"},
+    ]
+    header = "split\tscore\tsentence1\tsentence2\n"
+    for name, text in (
+        ("original.csv", 'g\tf\ty\t1\t2.500\ta "b\tc, d\ng\tf\ty\t2\t0\te\tf\tlicence\n'),
+        ("header.tsv", f'{header}test\t2.5\ta "b\tc, d\ndev\t1\tx\ty\ntest\t0\te\tf\n'),
+        ("header.csv", 'sentence1,sentence2,score\n"a ""b","c, d",2.5\ne,f,0.0\n'),
+        ("plain.csv", '"a ""b","c, d",2.5\ne,f,0\n'),
+        ("pairs.jsonl", "\n\n".join(map(json.dumps, lines))),
+    ):
+        (tmp_path / name).write_text(text)
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
+        for path in (tmp_path / name, tmp_path / f"{name}.gz"):
+            assert read_pairs(path) == [Pair('a "b', "c, d", 2.5), Pair("e", "f", 0.0)], path
 
 
 @pytest.mark.parametrize(
@@ -116,14 +101,12 @@ def test_every_form_gives_the_same_pairs(tmp_path, name, packed):
         ("a.jsonl", "{\n", "cannot be read"),
         ("a.csv.gz", "not packed", "cannot be read"),
         ("a.csv", "x,y,1\n", "at least 2 pairs"),
-        ("a.csv", "", "at least 2 pairs"),
     ],
 )
 def test_a_file_of_something_else_is_refused_with_its_line(tmp_path, name, text, message):
-    path = tmp_path / name
-    path.write_text(text, encoding="utf-8")
+    (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=message):
-        read_pairs(path)
+        read_pairs(tmp_path / name)
 
 
 def test_a_wrong_command_line_ends_with_a_sentence(tmp_path, capsys):
@@ -153,12 +136,9 @@ def test_bank_vectors_are_the_sum_of_the_last_four_layers(minilm):
     np.testing.assert_allclose(banks(minilm).vectors, wanted, atol=4e-4)
 
 
-def test_a_model_of_two_layers_has_no_last_four(tiny_bundle):
+def test_a_model_without_four_layers_or_the_word_is_refused(tmp_path, tiny_bundle):
     with pytest.raises(ValueError, match="--model must have 4 layers"):
         banks(resolve_model(tiny_bundle))
-
-
-def test_a_model_that_splits_the_word_is_refused(tmp_path):
     characters = [chr(code) for code in range(97, 123)]
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", ".", *characters]
     vocab += [f"##{one}" for one in characters]

@@ -10,7 +10,7 @@ from bert_embed.pipeline.cli import exit_code
 from deploy.dataflow.template import run_template
 from tests.integration.deploy.test_terraform import SIMPLE, SOURCES
 from tests.support.command import record
-from tests.support.servers.dataflow import PROJECT, REGION, dataflow_server, run_graph
+from tests.support.servers.dataflow import dataflow_server, run_graph
 
 pytestmark = pytest.mark.slow
 DAYS = ("2026-03-01", "2026-03-02", "2026-03-03")
@@ -18,14 +18,12 @@ DAYS = ("2026-03-01", "2026-03-02", "2026-03-03")
 
 @pytest.fixture
 def cloud(gcs, tmp_path):
-    with dataflow_server(tmp_path, gcs) as server, pytest.MonkeyPatch.context() as patches:
-        bucket = gcs.client.bucket("days")
-        if not bucket.exists():
-            bucket.create()
-        for day in DAYS:
-            bucket.blob(f"texts/{day}/a.jsonl").upload_from_string('{"id": "a", "text": "red"}\n')
-        for name, value in server.environment.items():
-            patches.setenv(name, value)
+    bucket = gcs.client.bucket("days")
+    if not bucket.exists():
+        bucket.create()
+    for day in DAYS:
+        bucket.blob(f"texts/{day}/a.jsonl").upload_from_string('{"id": "a", "text": "red"}\n')
+    with dataflow_server(tmp_path, gcs) as server, server.at_hand():
         yield server
 
 
@@ -34,9 +32,8 @@ def launcher(cloud, model, folder):
     body = SOURCES["schedule.tf"]
     asked = dict(re.findall(r"^ +(today|catch_up_days) += (\S+)$", body, re.MULTILINE))
     assert asked == {"today": "local.day_begins", "catch_up_days": "var.catch_up_days"}
-    words = ["--runner=DataflowRunner", f"--project={PROJECT}", f"--region={REGION}"]
-    words += ["--temp_location=gs://days/tmp", "--sdk_container_image=us-docker.pkg.dev/p/r/i:1"]
-    words += [f"--model={model}", f"--dataflow_endpoint={cloud.url}", "--job_name=daily"]
+    words = [*cloud.flags("days"), "--sdk_container_image=us-docker.pkg.dev/p/r/i:1"]
+    words += [f"--model={model}", "--job_name=daily"]
     words += ["--input=gs://days/texts/{yesterday}/*.jsonl", "--output=gs://days/v/{yesterday}"]
     words += ["--today=00:00", f"--template_location={folder}/job.json"]
 

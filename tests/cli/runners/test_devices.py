@@ -36,24 +36,6 @@ def test_programs_are_compiled_once_for_all_blocks_and_counted(texts, run):
     assert found["run"] == before["run"], "what computes is no part of what a run is"
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ({"device": "rocm"}, "--device must be one of auto"),
-        ({"device": "cuda"}, "--device gpu: tensorflow sees no GPU on this machine"),
-        ({"device": "gpu"}, "--device gpu: tensorflow sees no GPU on this machine"),
-        ({"device": "gpu", "precision": "int8"}, "--precision int8 is for processors"),
-        ({"engine": "tensorflow", "precision": "int8"}, "tensorflow does not compute int8"),
-        ({"engine": "onnx"}, "one of litert, openvino, jax, tensorflow, got 'onnx'"),
-        ({"engine": "litert", "device": "gpu"}, "litert does not compute float32 on device gpu"),
-        ({"device": "tpu", "precision": "float16"}, "--precision float16 is for GPUs"),
-        ({"precision": "float16"}, "--precision float16 requires a GPU"),
-    ],
-)
-def test_what_cannot_compute_is_refused_before_the_run(texts, run, flags, message):
-    run.refused(texts, message, **flags)
-
-
 def test_blocks_are_larger_for_a_device_that_is_asked_for(texts, run):
     """By what is asked for, not by what is found: the plan must be the same wherever it is made."""
     large = {"large.txt": texts.read_text() * 600}

@@ -5,7 +5,6 @@ import json
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 
 import pytest
@@ -16,7 +15,7 @@ from bert_embed.pipeline.options.embed import FLAGS, Options
 from bert_embed.pipeline.run.prepare import with_dates
 from deploy.dataflow.metadata import metadata_text
 from deploy.dataflow.template import template_options
-from tests.support.command import ROOT
+from tests.support.command import ROOT, ran
 from tests.support.daily import DATAFLOW, printed
 
 DEFAULTS_PARSED = parse_embed(["--input=a", "--output=b"])
@@ -44,9 +43,26 @@ def launched(tmp_path, flags):
 
 
 def test_a_template_is_launched_with_its_own_image_and_parameters(tmp_path):
-    flags = "--precision int8 --max_rejected=1% --normalize --report true --keep_text=true "
-    flags += "--long_text window --limit 10"
+    """What gcloud takes itself is given to it."""
+    for_gcloud = {
+        "worker-zone": "us-central1-a",
+        "worker-machine-type": "n2-standard-4",
+        "network": "net",
+        "additional-user-labels": "team=search",
+        "staging-location": "gs://acme-texts/s",
+        "dataflow-kms-key": "k",
+        "num-workers": "2",
+        "additional-experiments": "a",
+    }
+    flags = (
+        "--precision int8 --max_rejected=1% --normalize --report true --keep_text=true "
+        "--long_text window --limit 10 --worker_zone us-central1-a --machine_type=n2-standard-4 "
+        "--network net --labels=team=search --staging_location gs://acme-texts/s "
+        "--dataflow_kms_key k --num_workers 2 --job_name nightly --experiments=a"
+    )
     words, parameters = launched(tmp_path, flags)
+    assert words[4] == "nightly"
+    assert {name: words[words.index(f"--{name}") + 1] for name in for_gcloud} == for_gcloud
     image = f"us-central1-docker.pkg.dev/acme/images/bert-embed-cpu-template:py3{MINOR}-7"
     template = words[words.index("--template-file-gcs-location") + 1]
     assert template == f"gs://acme-texts/templates/bert-embed-cpu-py3{MINOR}-7.json"
@@ -67,28 +83,6 @@ def test_a_template_is_launched_with_its_own_image_and_parameters(tmp_path):
             assert re.search(pattern, parameters[each["name"]])
 
 
-def test_what_gcloud_takes_itself_is_given_to_it(tmp_path):
-    flags = (
-        "--worker_zone us-central1-a --machine_type=n2-standard-4 --network net "
-        "--labels=team=search --staging_location gs://acme-texts/s --dataflow_kms_key k "
-        "--num_workers 2 --job_name nightly --experiments=a"
-    )
-    words, parameters = launched(tmp_path, flags)
-    assert words[4] == "nightly"
-    for name, value in (
-        ("worker-zone", "us-central1-a"),
-        ("worker-machine-type", "n2-standard-4"),
-        ("network", "net"),
-        ("additional-user-labels", "team=search"),
-        ("staging-location", "gs://acme-texts/s"),
-        ("dataflow-kms-key", "k"),
-        ("num-workers", "2"),
-        ("additional-experiments", "a"),
-    ):
-        assert words[words.index(f"--{name}") + 1] == value
-    assert parameters.keys() == {"sdk_container_image", "input", "output"}
-
-
 def test_jobs_of_two_outputs_have_two_names(tmp_path):
     first, parameters = launched(tmp_path, "--text_column=;|~ --prompt a;b")
     assert (parameters["text_column"], parameters["prompt"]) == (";|~", "a;b")
@@ -106,44 +100,37 @@ def test_a_launch_again_is_of_the_same_day(tmp_path):
     assert with_dates(template_options(given), now).skip_existing == (f"gs://b/{before}",)
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
+def test_a_template_is_not_launched_with_flags_that_it_would_drop(tmp_path):
+    for flags, message in (
         ("--runner x", "--runner is no parameter of the template"),
         ("--precision", "--precision has no value"),
         ("precision", "precision is no flag"),
-    ],
-)
-def test_a_template_is_not_launched_with_flags_that_it_would_drop(tmp_path, flags, message):
-    code, commands, errors = printed(tmp_path, ("FLAGS=", f"FLAGS={flags}"), do="launch")
-    assert (code, commands) == (2, [])
-    assert message in errors
-
-
-def flags_shown():
-    """Flags that `embed --help` lists, each with the values that it offers."""
-    page = parser_of(Options, "embed").format_help()
-    found = re.findall(r"^  --(\w+)(?: \{([\w,-]+)\})?", page, re.MULTILINE)
-    return {name: values.split(",") for name, values in found}
+    ):
+        code, commands, errors = printed(tmp_path, ("FLAGS=", f"FLAGS={flags}"), do="launch")
+        assert (code, commands) == (2, [])
+        assert message in errors
 
 
 def test_parameters_of_the_template_are_flags():
     assert metadata_text() == (DATAFLOW / "metadata.json").read_text("utf-8"), (
         "run python -m deploy.dataflow.metadata"
     )
-    shown = flags_shown()
+    page = parser_of(Options, "embed").format_help()
+    found = re.findall(r"^  --(\w+)(?: \{([\w,-]+)\})?", page, re.MULTILINE)
+    shown = {name: values.split(",") for name, values in found}
     beams = {"config", "catch_up_days", *PipelineOptions([]).get_all_options()}
-    required = set()
     for each in METADATA["parameters"]:
-        name = each["name"]
-        assert name in shown or name in beams
+        assert each["name"] in shown or each["name"] in beams
         assert {"label", "helpText"} <= each.keys()
-        if not each.get("isOptional"):
-            required.add(name)
         offered = [option["value"] for option in each.get("enumOptions", [])]
-        assert not offered or offered == shown[name]
+        assert not offered or offered == shown[each["name"]]
+    required = {each["name"] for each in METADATA["parameters"] if not each.get("isOptional")}
     assert required == {"output", "sdk_container_image"}  # a query stands in for the input
     assert {each["name"] for each in METADATA["parameters"]} > FLAGS.keys() - {"runner", "dry_run"}
+    switches = [each for each in METADATA["parameters"] if each.get("paramType") == "BOOLEAN"]
+    assert {each["name"] for each in switches} == {
+        name for name, flag in FLAGS.items() if flag.is_switch and name != "dry_run"
+    }
 
 
 def test_the_page_of_the_template_launches_it_with_parameters_that_it_has():
@@ -188,60 +175,41 @@ def test_the_templates_program_takes_every_parameter(gcs, bucket, minilm, capsys
     assert any(f"to gs://acme-template/vectors/{year}, " in plan.out for year in years)
 
 
-def test_the_switches_of_the_template_are_the_flags():
-    switches = [each for each in METADATA["parameters"] if each.get("paramType") == "BOOLEAN"]
-    assert {each["name"] for each in switches} == {
-        name for name, flag in FLAGS.items() if flag.is_switch and name != "dry_run"
-    }
-
-
 def test_several_places_of_a_parameter_are_separated_by_commas():
     words = [
         "--input=gs://b/x,gs://b/y,z.txt,my-project:set.table_{yesterday:%Y%m%d}",
         "--skip_existing=my-project.d.t,my-project.d.u,gs://b/c",
-        "--output=gs://b/out",
-        "--model=",
-        "--layers=-1,-2",
-        "--layer_combine=sum",
+        *("--output=gs://b/out", "--model=", "--layers=-1,-2", "--layer_combine=sum"),
         "--num_workers=2",
     ]
     options = template_options(words)
-    assert options.input == (
-        "gs://b/x",
-        "gs://b/y,z.txt",
-        "my-project:set.table_{yesterday:%Y%m%d}",
-    )
+    table = "my-project:set.table_{yesterday:%Y%m%d}"
+    assert options.input == ("gs://b/x", "gs://b/y,z.txt", table)
     assert options.skip_existing == ("my-project.d.t", "my-project.d.u", "gs://b/c")
     assert (options.model, options.layers) == ("minilm", (-1, -2))
     assert options.beam_args == ("--num_workers=2",)
 
 
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
+def test_a_wrong_parameter_of_the_template_is_named():
+    given = ["--input=gs://b/x", "--output=gs://b/o"]
+    for word, message in (
         ("input", "input is not name=value"),
         ("--poolin=cls", "unknown flag --poolin; did you mean --pooling?"),
-    ],
-)
-def test_a_wrong_parameter_of_the_template_is_named(word, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        template_options(["--input=gs://b/x", "--output=gs://b/o", word])
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            template_options([*given, word])
 
 
-@pytest.mark.parametrize(
-    ("name", "right", "wrong"),
-    [
+def test_parameters_that_cannot_work_are_refused_by_the_template():
+    for name, right, wrong in (
         ("input", ["gs://b/a*.txt", "my-project:set.table"], ["texts/*.txt", ""]),
         ("output", ["gs://b/out"], ["build/out", "gs://"]),
         ("max_rejected", ["10", "0.5%"], ["many", "-1"]),
-    ],
-)
-def test_parameters_that_cannot_work_are_refused_by_the_template(name, right, wrong):
-    [patterns] = [each["regexes"] for each in METADATA["parameters"] if each["name"] == name]
-    for value in right:
-        assert all(re.search(pattern, value) for pattern in patterns), value
-    for value in wrong:
-        assert not all(re.search(pattern, value) for pattern in patterns), value
+    ):
+        [patterns] = [each["regexes"] for each in METADATA["parameters"] if each["name"] == name]
+        for value in (*right, *wrong):
+            matches = all(re.search(pattern, value) for pattern in patterns)
+            assert matches == (value in right), value
 
 
 @pytest.mark.slow
@@ -250,12 +218,8 @@ def test_gcloud_takes_the_template(tmp_path):
     command = [GCLOUD, "dataflow", "flex-template", "build", "gs://my-bucket/template.json"]
     command += ["--image=us-docker.pkg.dev/p/r/bert-embed:1", "--sdk-language=PYTHON"]
     command += [f"--metadata-file={DATAFLOW / 'metadata.json'}", "--print-only", "--project=p"]
-    made = subprocess.run(
-        command,
-        env={"PATH": PROGRAMS, "CLOUDSDK_CONFIG": str(tmp_path), "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
+    made = ran(
+        command, check=True, PATH=PROGRAMS, CLOUDSDK_CONFIG=str(tmp_path), HOME=str(tmp_path)
     )
     template = json.loads(made.stdout[made.stdout.index("{") :])
     names = [each["name"] for each in template["metadata"]["parameters"]]

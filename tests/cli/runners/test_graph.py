@@ -45,30 +45,24 @@ def gathering(proto):
 
 
 @pytest.fixture
-def one_file(tmp_path):
-    source = tmp_path / "one"
-    source.mkdir()
-    (source / "a.txt").write_text("one\ntwo\n")
-    return source
+def files(tmp_path):
+    """Makes a folder with so many files."""
+
+    def made(count):
+        source = tmp_path / f"files-{count}"
+        source.mkdir()
+        for number in range(count):
+            (source / f"{number:05d}.txt").write_text("a line\n" * 10)
+        return source
+
+    return made
 
 
-@pytest.fixture
-def many_files(tmp_path):
-    source = tmp_path / "many"
-    source.mkdir()
-    for number in range(2000):
-        (source / f"{number:05d}.txt").write_text("a line\n" * 10)
-    return source
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [{}, {"granularity": ("sentence", "token")}],
-    ids=["sentences", "tokens"],
-)
-def test_only_plan_and_account_gather(tmp_path, one_file, tiny_bundle, asked, monkeypatch):
+@pytest.mark.parametrize("granularity", [("sentence",), ("sentence", "token")])
+def test_only_plan_and_account_gather(tmp_path, files, tiny_bundle, granularity, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    grouping, waiting = gathering(graph(one_file, tmp_path / "out", tiny_bundle, **asked))
+    proto = graph(files(1), tmp_path / "out", tiny_bundle, granularity=granularity)
+    grouping, waiting = gathering(proto)
     assert grouping == {
         "Plan/Spread/ReshufflePerKey/GroupByKey",  # of where to read, dealt out to all workers
         "Plan/SpreadBegun/ReshufflePerKey/GroupByKey",  # of what earlier attempts have begun
@@ -77,20 +71,21 @@ def test_only_plan_and_account_gather(tmp_path, one_file, tiny_bundle, asked, mo
     assert waiting == {"Reconcile"}
 
 
-def test_what_is_asked_of_the_keys_gathers_by_bucket(tmp_path, one_file, tiny_bundle):
-    assert embed(tmp_path / "earlier", tiny_bundle, one_file) == 0
-    grouping, _ = gathering(
-        graph(one_file, tmp_path / "out", tiny_bundle, skip_existing=tmp_path / "earlier")
-    )
-    assert any(name.startswith("Keys/") for name in grouping), "else this test sees nothing"
+def test_what_is_asked_of_the_keys_gathers_by_bucket(tmp_path, files, tiny_bundle):
+    source, earlier = files(1), tmp_path / "earlier"
+    assert embed(earlier, tiny_bundle, source) == 0
+    proto = graph(source, tmp_path / "out", tiny_bundle, skip_existing=earlier)
+    assert any(name.startswith("Keys/") for name in gathering(proto)[0]), "else it sees nothing"
 
 
 @pytest.mark.slow
-def test_the_graph_does_not_grow_with_the_files(tmp_path, one_file, many_files, tiny_bundle):
-    small = graph(one_file, tmp_path / "a", tiny_bundle).SerializeToString()
-    large = graph(many_files, tmp_path / "b", tiny_bundle).SerializeToString()
-    assert abs(len(large) - len(small)) < 500
-    assert len(large) < 100_000
+def test_the_graph_does_not_grow_with_the_files(tmp_path, files, tiny_bundle):
+    small, large = (
+        len(graph(files(count), tmp_path / str(count), tiny_bundle).SerializeToString())
+        for count in (1, 2000)
+    )
+    assert abs(large - small) < 500
+    assert large < 100_000
 
 
 @pytest.mark.slow
@@ -112,12 +107,12 @@ def test_what_the_account_gathers_hangs_on_blocks_not_on_documents(tmp_path, tin
     assert max(sizes) < 3000
 
 
-def test_the_plan_travels_packed(many_files):
+def test_the_plan_travels_packed(files):
     """A plan's sum is one element, whose size a service bounds."""
-    files = list_input([str(many_files)]).files
-    planned = planned_work(files, plan_blocks(files, 1000))
+    listed = list_input([str(files(2000))]).files
+    planned = planned_work(listed, plan_blocks(listed, 1000))
     assert len(planned.paths) == 2000
     sent = pickle.dumps(planned)
     assert pickle.loads(sent) == planned
     assert len(sent) < 20 * len(planned.paths)
-    assert max(len(pickle.dumps(spec)) for spec in plan_blocks(files, 1000)) < 6000
+    assert max(len(pickle.dumps(spec)) for spec in plan_blocks(listed, 1000)) < 6000

@@ -4,56 +4,43 @@ import socket
 
 import pytest
 
-from bert_embed.pipeline.cli import main
 from tests.support.servers.gcs import free_port
 
 pytestmark = pytest.mark.slow
+TEXT = {"in.txt": "one\n"}
 
 
-@pytest.fixture
-def text(tmp_path):
-    path = tmp_path / "in.txt"
-    path.write_text("one\n")
-    return path
+def test_nobody_answers(run):
+    for runner, flag in (("PortableRunner", "job_endpoint"), ("FlinkRunner", "flink_master")):
+        address = f"localhost:{free_port()}"
+        output = run(TEXT, code=1, runner=runner, **{flag: address})
+        assert f"error: --{flag} {address} does not answer (Connection refused);" in run.err
+        assert not output.exists()
 
 
-@pytest.mark.parametrize(
-    ("runner", "flag"), [("PortableRunner", "job_endpoint"), ("FlinkRunner", "flink_master")]
-)
-def test_nobody_answers(run, text, runner, flag):
-    address = f"localhost:{free_port()}"
-    output = run(text, code=1, runner=runner, **{flag: address})
-    assert f"error: --{flag} {address} does not answer (Connection refused);" in run.err
-    assert not output.exists()
-
-
-@pytest.mark.parametrize(
-    ("runner", "flags", "told"),
-    [
+def test_an_address_that_is_missing_or_none(run):
+    for runner, flags, told in (
         ("PortableRunner", {}, "--job_endpoint is missing"),
         ("PortableRunner", {"job_endpoint": "localhost"}, "must be a host and a port, such as lo"),
+        ("PortableRunner", {"job_endpoint": "localhost:x"}, "must be a host and a port"),
         # Runners that would download a server.
         ("FlinkRunner", {}, "--job_endpoint is missing: give --runner FlinkRunner the address"),
         ("spark", {}, "--job_endpoint is missing: give --runner spark the address"),
-    ],
-)
-def test_an_address_that_is_missing_or_none(run, text, runner, flags, told):
-    run.refused(text, told, runner=runner, **flags)
-    if runner != "PortableRunner":
-        assert ("--flink_master" in run.err) == (runner == "FlinkRunner")
+    ):
+        run.refused(TEXT, told, runner=runner, **flags)
+        if runner != "PortableRunner":
+            assert ("--flink_master" in run.err) == (runner == "FlinkRunner")
 
 
-def test_a_dry_run_needs_no_server(run, text):
+def test_a_dry_run_needs_no_server(tmp_path, run):
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
-        flags = {"runner": "PortableRunner", "job_endpoint": f"localhost:{deaf.getsockname()[1]}"}
-        run(text, dry_run=True, **flags)
-    assert f"note: --job_endpoint {flags['job_endpoint']} does not answer" in run.out
-
-
-def test_the_command_line_has_another_runner_than_the_file(tmp_path, run, text):
+        place = f"localhost:{deaf.getsockname()[1]}"
+        run(TEXT, dry_run=True, runner="PortableRunner", job_endpoint=place)
+    assert f"note: --job_endpoint {place} does not answer" in run.out
+    # The command line has another runner than the file.
     run.written({"job.yaml": "runner: PortableRunner\njob_endpoint: localhost:1\n"})
-    run(text, config=tmp_path / "job.yaml", runner="FnApiRunner")
+    run(TEXT, config=tmp_path / "job.yaml", runner="FnApiRunner")
 
 
 CLUSTERS = {
@@ -75,18 +62,15 @@ MISTYPED = {
 }
 
 
-@pytest.mark.parametrize("word", MISTYPED)
 @pytest.mark.parametrize("runner", CLUSTERS)
-def test_a_mistyped_flag_is_found_on_every_runner(tmp_path, text, capsys, runner, word):
-    for command in ("embed", "tokenize", "estimate"):
-        places = [f"--input={text}", f"--output={tmp_path}/out"][
-            : 1 if command == "estimate" else 2
-        ]
-        assert main([command, *places, f"--runner={runner}", *CLUSTERS[runner], word]) == 2
-        told = capsys.readouterr().err
-        assert MISTYPED[word].partition(";")[0] in told
-        if command != "tokenize":  # which does not have all of these flags
-            assert MISTYPED[word] in told
+def test_a_mistyped_flag_is_found_on_every_runner(tmp_path, command, runner):
+    for word, message in MISTYPED.items():
+        for name in ("embed", "tokenize", "estimate"):
+            places = [f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out"]
+            places = places[: 1 if name == "estimate" else 2]
+            told = command(name, *places, f"--runner={runner}", *CLUSTERS[runner], word, code=2).err
+            # `tokenize` does not have all of these flags.
+            assert (message.partition(";")[0] if name == "tokenize" else message) in told
     assert not (tmp_path / "out").exists()
 
 
@@ -106,12 +90,10 @@ OF_JOB_SERVERS = (
 
 
 @pytest.mark.parametrize("runner", ["FlinkRunner", "PortableRunner", "SparkRunner"])
-def test_flags_of_a_job_server_pass(tmp_path, tiny_bundle, text, capsys, caplog, runner):
+def test_flags_of_a_job_server_pass(tmp_path, run, tiny_bundle, command, caplog, runner):
     switches = {"object_reuse", "faster_copy", "attached_mode"}
     words = [f"--{name}" if name in switches else f"--{name}=1" for name in OF_JOB_SERVERS.split()]
-    words += ["--some_thing_new", "3"]
-    places = [f"--input={text}", f"--output={tmp_path}/out", f"--model={tiny_bundle}"]
-    words = [*places, f"--runner={runner}", *CLUSTERS[runner], *words, "--dry_run"]
-    code = main(["embed", *words])
-    assert code == 0, capsys.readouterr().err
+    words += ["--some_thing_new", "3", *CLUSTERS[runner], "--dry_run", f"--runner={runner}"]
+    (text,) = run.written(TEXT)
+    command("embed", *words, input=text, output=tmp_path / "out", model=tiny_bundle)
     assert "--some_thing_new is no flag of this program" in caplog.text

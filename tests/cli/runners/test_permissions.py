@@ -8,7 +8,7 @@ import pytest
 
 from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT, embed
-from tests.support.servers.dataflow import PROJECT, REGION, dataflow_server
+from tests.support.servers.dataflow import dataflow_server
 from tests.support.servers.gcs import behind
 from tests.support.servers.permissions import ROLES, Account
 
@@ -74,46 +74,61 @@ def storage(gcs, monkeypatch):
         yield proxy
 
 
+@pytest.fixture
+def table(bigquery):
+    """Makes a table with a text in a data set of this name."""
+
+    def made(name):
+        bigquery.client.delete_table(f"test-project.{name}.t", not_found_ok=True)
+        schema = [("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE")]
+        bigquery.fill(f"test-project.{name}.t", schema, [json.loads(LINE)])
+        return f"test-project.{name}.t"
+
+    return made
+
+
+@pytest.fixture
+def dataflow(tmp_path, gcs, monkeypatch):
+    with dataflow_server(tmp_path, gcs) as server:
+        name = "GOOGLE_APPLICATION_CREDENTIALS"
+        monkeypatch.setenv(name, server.environment[name])
+        yield server
+
+
 def tried(run, account, number, capsys):
     began = time.monotonic()
     code = run(account, number)
     return code, capsys.readouterr().err, time.monotonic() - began
 
 
-def test_submitting_needs_every_role_of_its_row(storage, tiny_bundle, tmp_path, capsys, gcs):
+def test_submitting_needs_every_role_of_its_row(storage, dataflow, tiny_bundle, capsys, gcs):
     def submit(account, number):
         storage.fault, dataflow.account = account.storage, account
         words = [f"--input={IN}/in.jsonl", f"--output={OUT}/s{number}"]
         return main([*_submission(dataflow, tiny_bundle), *words])
 
-    with dataflow_server(tmp_path, gcs) as dataflow, pytest.MonkeyPatch.context() as patches:
-        credentials = dataflow.environment["GOOGLE_APPLICATION_CREDENTIALS"]
-        patches.setenv("GOOGLE_APPLICATION_CREDENTIALS", credentials)
-        for number, (missing, account) in enumerate(accounts([SUBMITS], SUBMITTER)):
-            code, errors, seconds = tried(submit, account, number, capsys)
-            if missing is None:
-                assert (code, len(dataflow.jobs)) == (0, 1), errors
-                continue
-            assert (code, len(dataflow.jobs)) == (2, 1), missing
-            assert errors.count("\n") == 1
-            assert any(one in errors for one in ROLES[missing[1]]), (missing, errors)
-            assert seconds < 10
-            assert not list(gcs.root.glob(f"permitted-out/s{number}/*"))
+    for number, (missing, account) in enumerate(accounts([SUBMITS], SUBMITTER)):
+        code, errors, seconds = tried(submit, account, number, capsys)
+        if missing is None:
+            assert (code, len(dataflow.jobs)) == (0, 1), errors
+            continue
+        assert (code, len(dataflow.jobs)) == (2, 1), missing
+        assert errors.count("\n") == 1
+        assert any(one in errors for one in ROLES[missing[1]]), (missing, errors)
+        assert seconds < 10
+        assert not list(gcs.root.glob(f"permitted-out/s{number}/*"))
 
 
 def test_a_bucket_that_may_not_be_looked_at_is_named_by_a_store_that_is_not_asked(
-    storage, tiny_bundle, tmp_path, capsys, gcs, monkeypatch
+    storage, dataflow, tiny_bundle, capsys
 ):
     """The emulator does not know the question; Beam would try again for minutes."""
-    with dataflow_server(tmp_path, gcs) as dataflow:
-        credentials = dataflow.environment["GOOGLE_APPLICATION_CREDENTIALS"]
-        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", credentials)
-        storage.fault = lambda method, path: (
-            403 if path.partition("?")[0].endswith("/b/permitted-out") else None
-        )
-        words = [f"--input={IN}/in.jsonl", f"--output={OUT}/unseen"]
-        began = time.monotonic()
-        assert main([*_submission(dataflow, tiny_bundle), *words]) == 2
+    storage.fault = lambda method, path: (
+        403 if path.partition("?")[0].endswith("/b/permitted-out") else None
+    )
+    words = [f"--input={IN}/in.jsonl", f"--output={OUT}/unseen"]
+    began = time.monotonic()
+    assert main([*_submission(dataflow, tiny_bundle), *words]) == 2
     assert f"--temp_location {OUT} lacks the permission storage.buckets" in capsys.readouterr().err
     assert time.monotonic() - began < 10
 
@@ -129,27 +144,23 @@ def test_a_bucket_that_may_not_be_looked_at_is_named_by_a_store_that_is_not_aske
     ids=["files", "table", "query", "load"],
 )
 def test_a_run_needs_every_role_of_its_rows(
-    storage, bigquery, tiny_bundle, tmp_path, capsys, monkeypatch, purposes, flags
+    storage, table, bigquery, tiny_bundle, tmp_path, capsys, monkeypatch, purposes, flags
 ):
-    bigquery.client.delete_table("test-project.permitted.t", not_found_ok=True)
-    schema = [("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE")]
-    bigquery.fill("test-project.permitted.t", schema, [json.loads(LINE)])
+    table("permitted")
     local = tmp_path / "in.jsonl"
     local.write_text(LINE * 9)
 
     def run(account, number):
-        made = {"project": "test-project"} if "query" in flags else {}
         remote = f"{OUT}/{tmp_path.name}-{number}"
         output = remote if WRITES in purposes else tmp_path / str(number)
-        inputs = [flags.get("input", local)] if "query" not in flags else []
-        if READS in purposes:
-            inputs = [f"{IN}/in.jsonl"]
+        source = f"{IN}/in.jsonl" if READS in purposes else flags.get("input", local)
         more = {name: value for name, value in flags.items() if name != "input"}
+        more |= {"project": "test-project"} if "query" in flags else {}
         if LOADS in purposes:
             more["output_table"] = f"test-project.permitted.v{number}"
         storage.fault = account.storage
         monkeypatch.setattr(bigquery, "forbids", account.bigquery)
-        return embed(output, tiny_bundle, *inputs, **made, **more)
+        return embed(output, tiny_bundle, *(() if "query" in flags else [source]), **more)
 
     # The emulator's Storage Read does not ask the account; the bucket is read and written by one.
     unasked = ["bigquery.readSessionUser", "bigquery.resourceViewer"]
@@ -164,48 +175,33 @@ def test_a_run_needs_every_role_of_its_rows(
         assert any(one in errors for one in ROLES[missing[1]]), (missing, errors)
 
 
-def test_a_table_that_may_be_read_alone_is_refused_before_work(
-    bigquery, tiny_bundle, tmp_path, monkeypatch, capsys
-):
-    table = "test-project.readable.t"
-    bigquery.client.delete_table(table, not_found_ok=True)
-    bigquery.client.create_dataset("test-project.readable", exists_ok=True)
-    (tmp_path / "in.jsonl").write_text(LINE)
-    flags = {"output_format": "bigquery", "output_table": table}
-    assert embed(tmp_path / "first", tiny_bundle, tmp_path / "in.jsonl", **flags) == 0
+def test_a_table_that_may_be_read_alone_is_refused_before_work(bigquery, run, table, monkeypatch):
+    flags = {"output_format": "bigquery", "output_table": table("readable").replace(".t", ".v")}
+    bigquery.client.delete_table(flags["output_table"], not_found_ok=True)
+    run({"in.jsonl": LINE}, "first", **flags)
     account = Account().grant("project", "bigquery.jobUser")
     account.grant("readable", "bigquery.dataViewer")
     monkeypatch.setattr(bigquery, "forbids", account.bigquery)
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl", **flags) == 2
-    said = capsys.readouterr().err
-    assert "--output_table test-project:readable.t lacks the permission bigquery.tables.up" in said
-    assert not (tmp_path / "out").exists()
+    said = "--output_table test-project:readable.v lacks the permission bigquery.tables.up"
+    run.refused({"in.jsonl": LINE}, said, **flags)
 
 
 def test_the_account_of_workers_may_read_the_rows_of_a_query(
-    gcs, bigquery, storage, tiny_bundle, tmp_path, monkeypatch, capsys
+    bigquery, storage, dataflow, table, tiny_bundle, monkeypatch, capsys
 ):
-    table = "test-project.queried.t"
-    bigquery.client.delete_table(table, not_found_ok=True)
-    schema = [("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE")]
-    bigquery.fill(table, schema, [json.loads(LINE)])
     granted = []
 
     def note(method, path, body):
         if method == "PATCH" and "/datasets/_bert_embed_" in path:
             granted.extend(json.loads(body)["access"])
 
+    words = [f"--query=SELECT * FROM `{table('queried')}`", f"--output={OUT}/queried"]
     monkeypatch.setattr(bigquery, "forbids", note)
-    with dataflow_server(tmp_path, gcs) as dataflow:
-        credentials = dataflow.environment["GOOGLE_APPLICATION_CREDENTIALS"]
-        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", credentials)
-        words = [f"--query=SELECT * FROM `{table}`", f"--output={OUT}/queried"]
-        assert main([*_submission(dataflow, tiny_bundle), *words]) == 0, capsys.readouterr().err
+    assert main([*_submission(dataflow, tiny_bundle), *words]) == 0, capsys.readouterr().err
     assert {"role": "READER", "userByEmail": WORKERS} in granted
 
 
 def _submission(dataflow, model):
-    words = [f"--temp_location={OUT}/tmp", "--runner=DataflowRunner", f"--project={PROJECT}"]
-    words += [f"--region={REGION}", f"--dataflow_endpoint={dataflow.url}", f"--model={model}"]
+    words = ["embed", *dataflow.flags("permitted-out"), f"--model={model}"]
     words += [f"--service_account_email={WORKERS}", "--no_wait_until_finish"]
-    return ["embed", *words, "--sdk_container_image=us-docker.pkg.dev/p/r/i:1"]
+    return [*words, "--sdk_container_image=us-docker.pkg.dev/p/r/i:1"]

@@ -1,12 +1,14 @@
 """A Dataflow for tests, which takes jobs and runs none, and the account that submits them."""
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
@@ -60,6 +62,17 @@ class DataflowServer:
         options = job["environment"]["sdkPipelineOptions"]
         address = options["options"]["pipelineUrl"]
         return (self.gcs.root / address.removeprefix("gs://")).read_bytes()
+
+    def flags(self, bucket: str) -> list[str]:
+        """What every submission needs, with temporary files in a bucket; but for an image."""
+        words = ["--runner=DataflowRunner", f"--project={PROJECT}", f"--region={REGION}"]
+        return [*words, f"--temp_location=gs://{bucket}/tmp", f"--dataflow_endpoint={self.url}"]
+
+    @contextmanager
+    def at_hand(self) -> Iterator[None]:
+        """Has clients of this process talk to both."""
+        with mock.patch.dict(os.environ, self.environment):
+            yield
 
     def create(self, project: str, region: str, job: dict[str, Any]) -> dict[str, Any] | None:
         """Takes a job; None if one of its name is active, as the service has it."""
