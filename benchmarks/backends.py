@@ -31,7 +31,7 @@ from benchmarks.peers import (
     peer_environment,
     pinned_versions,
 )
-from bert_embed.backends import processor
+from bert_embed.base import environment as processor
 
 SIZES = {"sentences": (8, 16, 32, 64), "passages": (2, 4, 8, 16)}  # texts a batch
 INT8, BFLOAT16 = ", int8", ", bfloat16"  # what the names of such sides end with

@@ -17,7 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from bert_embed.backends import processor
+from bert_embed.base import environment as processor
 
 _VERSIONS = ("apache-beam", "tensorflow", "tensorflow-text", "numpy", "pyarrow")
 # Those of the flags in /proc/cpuinfo that decide how fast products are, by precision.

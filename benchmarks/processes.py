@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks import measure
 from benchmarks.corpus import FOLDER, english_sentences, write_lines
-from bert_embed.backends.processor import available_cores
+from bert_embed.base.environment import available_cores
 
 OUTPUTS = ("sentence", "token")
 _FIGURES = ("tokens_per_second", "pss_mib", "rss_mib")

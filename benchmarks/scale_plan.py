@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from benchmarks import measure
-from bert_embed.storage.file_info import FileInfo
+from bert_embed.storage.local import FileInfo
 from bert_embed.transforms.ledger import (
     BegunBlocks,
     BlockRecord,

@@ -10,13 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bert_embed.backends.choose import EngineLoader, load_engine
-from bert_embed.base.arguments import (
-    known_names,
-    one_of,
-    text_list,
-    text_pairs,
-    whole_number,
-)
+from bert_embed.base.arguments import known_names, one_of, text_list, text_pairs, whole_number
 from bert_embed.base.environment import in_pieces
 from bert_embed.base.errors import SettingError, counted, required
 from bert_embed.bundle.bundle import DOCUMENT, QUERY, Bundle, query_prompt
@@ -313,10 +307,7 @@ class Encoder:
 
     @overload
     def units(  # type: ignore[overload-overlap]
-        self,
-        texts: str,
-        of: Literal["token", "word"] = "token",
-        **settings: Unpack[UnitSettings],
+        self, texts: str, of: Literal["token", "word"] = "token", **settings: Unpack[UnitSettings]
     ) -> TextVectors: ...
     @overload
     def units(
@@ -478,12 +469,15 @@ class Encoder:
         if texts_b is not None and kind in ("sparse", "multi"):
             raise SettingError("texts_b", f"is for pairs, which have no {kind} vectors", "kind")
         columns = text_columns(texts, texts_b)
-        of_query = kind == "multi" and use == QUERY
         call = CallSettings({}, {}, False)
         if settings:
             call = CallSettings.sort(settings, _SETTINGS.get(kind, TextSettings))
-        if of_query:
-            self._check_multi_query(call)
+        if kind == "multi" and use == QUERY:
+            if call.texts.get("long_text") == "window":
+                raise SettingError("long_text", "window is for documents, not for queries")
+            head = self.bundle.heads["multi"]
+            if isinstance(head, MultiHead) and head.query_length is not None:
+                call.texts.setdefault("max_seq_length", head.query_length)
         spec, of_kind = self.spec, call.vectors
         if kind == "dense":
             if call.vectors:
@@ -530,14 +524,6 @@ class Encoder:
         if QUERY not in prompts and loaded is not None and query in ("", documents):
             return loaded
         return query
-
-    def _check_multi_query(self, call: CallSettings) -> None:
-        """Refuses windows, and sets the length of queries."""
-        if call.texts.get("long_text") == "window":
-            raise SettingError("long_text", "window is for documents, not for queries")
-        head = self.bundle.heads["multi"]
-        if isinstance(head, MultiHead) and head.query_length is not None:
-            call.texts.setdefault("max_seq_length", head.query_length)
 
     def _run(
         self,

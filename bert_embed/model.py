@@ -9,10 +9,10 @@ import numpy as np
 
 from bert_embed.backends.choose import EngineLoader, load_engine, model_backend
 from bert_embed.backends.probe import probe_rows
-from bert_embed.backends.processor import available_cores
 from bert_embed.backends.runner import RowRunner, RowSpec
 from bert_embed.base.arguments import seconds, whole_number
 from bert_embed.base.arrays import places, splits_of
+from bert_embed.base.environment import available_cores
 from bert_embed.base.errors import SettingError, TextError, counted, counted_of
 from bert_embed.bundle.bundle import Bundle, load_table
 from bert_embed.models.heads.head import Head, TokenPlaces

@@ -14,8 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import bert_embed
-from bert_embed.backends.processor import set_up_process
-from bert_embed.base.environment import Absent, absent, missing
+from bert_embed.base.environment import Absent, absent, missing, set_up_process
 from bert_embed.base.errors import InputError, TextError, is_passing
 from bert_embed.pipeline import console
 from bert_embed.pipeline.console import (

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from bert_embed.results.chain import write_packed
+from bert_embed.results.columns import write_deleted
 from bert_embed.results.names import DELETED
-from bert_embed.results.parquet import write_deleted
 from bert_embed.results.run_record import ChangeCounts
 from bert_embed.transforms.increments import (
     Changes,

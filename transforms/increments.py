@@ -33,7 +33,6 @@ from bert_embed.results.files import (
     suffixes,
 )
 from bert_embed.results.names import DELETED, part_of
-from bert_embed.storage.file_info import FileInfo, crc32c_of_bytes
 from bert_embed.storage.files import (
     checksum,
     is_remote,
@@ -42,6 +41,7 @@ from bert_embed.storage.files import (
     open_raw,
     read_bytes,
 )
+from bert_embed.storage.local import FileInfo, crc32c_of_bytes
 from bert_embed.transforms.bigquery.read import table_columns, table_streams
 from bert_embed.transforms.blocks import (
     DocumentBlock,

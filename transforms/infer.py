@@ -15,10 +15,11 @@ import pyarrow as pa
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 
 from bert_embed.backends.choose import EngineLoader, load_engine, weight_files
-from bert_embed.backends.processor import set_up_process
 from bert_embed.backends.runner import BrokenModelError
+from bert_embed.base.environment import set_up_process
 from bert_embed.base.errors import StepError, required
 from bert_embed.base.threads import NoProgressError
+from bert_embed.bundle.cache import worker_bundle
 from bert_embed.model import Embedder, Request
 from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.text.documents import TextTokenizer
@@ -34,7 +35,6 @@ from bert_embed.transforms.blocks import (
 )
 from bert_embed.transforms.parts import Rejected
 from bert_embed.transforms.steps import RedactErrors, Step, activity, computing, passed_as_block
-from bert_embed.transforms.worker_bundles import worker_bundle
 
 # As Arrow strings, converted once.
 _VOCABULARIES: WeakKeyDictionary[TextTokenizer, pa.StringArray] = WeakKeyDictionary()

@@ -19,7 +19,6 @@ from bert_embed.base.errors import InputError, SettingError, StorageError
 from bert_embed.base.json import is_torn
 from bert_embed.base.threads import in_parallel
 from bert_embed.results.names import BLOCK_RECORDS, RUN_FILE, parse_name
-from bert_embed.storage.file_info import fixed_folder, is_glob
 from bert_embed.storage.files import (
     FileInfo,
     absolute,
@@ -34,7 +33,7 @@ from bert_embed.storage.files import (
     size_of,
     write_bytes,
 )
-from bert_embed.storage.local import is_folder, matching, names_by_file
+from bert_embed.storage.local import fixed_folder, is_folder, is_glob, matching, names_by_file
 from bert_embed.transforms.examples import are_settings
 from bert_embed.transforms.output_folder import SETTINGS_FILE, OutputFolder
 from bert_embed.transforms.parts import (

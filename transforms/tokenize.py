@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from bert_embed.base.arrays import text_hashes
+from bert_embed.bundle.cache import worker_bundle
 from bert_embed.settings import TextSpec
 from bert_embed.text.documents import TextTokenizer
 from bert_embed.text.layout import text_rows
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, take, unknown_words
 from bert_embed.transforms.parts import Rejected
-from bert_embed.transforms.steps import RedactErrors, Step, passed_as_block
-from bert_embed.transforms.worker_bundles import worker_bundle
+from bert_embed.transforms.steps import RedactErrors, Step, activity, passed_as_block
 
 _WORD_BORDER = "\x1f"  # the unit separator: keeps different lists of words different
 
@@ -41,7 +41,8 @@ class _Tokenize(beam.DoFn):
         self._place, self._spec = (bundle, fingerprint), spec
 
     def setup(self) -> None:
-        bundle = worker_bundle(*self._place, lambda _: [])  # no weights
+        with activity("fetching the model"):
+            bundle = worker_bundle(*self._place, lambda _: [])  # no weights
         self._tokenizer = load_tokenizer(bundle)
 
     def process(self, block: DocumentBlock) -> Iterator[TokenBlock]:

@@ -10,10 +10,9 @@ from importlib.util import find_spec
 from typing import Any
 
 from bert_embed.backends import jax, litert, openvino, tensorflow
-from bert_embed.backends.processor import flags
 from bert_embed.backends.protocol import Backend, Engine
 from bert_embed.base.arguments import one_of
-from bert_embed.base.environment import missing
+from bert_embed.base.environment import flags, missing
 from bert_embed.base.errors import SettingError
 from bert_embed.bundle.bundle import WEIGHTS, Bundle
 from bert_embed.models.encoder import EncoderConfig
@@ -148,8 +147,14 @@ def find_backend(
     asked = ("gpu", "cpu") if device == "auto" else (device,)
     for place in asked:
         computing = _computing(precision, place, engine)
-        if place == "cpu":
-            _check_processor(computing, precision)
+        needed = [backend.instructions.get(precision) for backend in computing]
+        lacks = needed and all(one and flags().isdisjoint(one) for one in needed)
+        if place == "cpu" and lacks:
+            raise SettingError(
+                "precision",
+                f"{precision} requires a processor with {' or '.join(needed[0] or ())}, and this "
+                "one has neither; take int8 or float32",
+            )
         if here := [backend for backend in computing if _is_here(backend, place)]:
             return here[0], place
         if place == "gpu" and computing and has_nvidia_driver():
@@ -174,16 +179,6 @@ def model_backend(
                 f"{usual[setting][-1]}",
             )
     return _OF_MODELS[config.engine], "cpu"
-
-
-def _check_processor(computing: Sequence[Backend], precision: str) -> None:
-    needed = [backend.instructions.get(precision) for backend in computing]
-    if needed and all(one and flags().isdisjoint(one) for one in needed):
-        raise SettingError(
-            "precision",
-            f"{precision} requires a processor with {' or '.join(needed[0] or ())}, and this one "
-            "has neither; take int8 or float32",
-        )
 
 
 def _is_here(backend: Backend, device: str) -> bool:

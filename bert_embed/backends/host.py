@@ -105,12 +105,7 @@ def combine_layers(
 
 
 def counted_tokens(
-    xp: Any,
-    ids: Any,
-    mask: Any,
-    special_ids: tuple[int, int],
-    spec: VectorSpec,
-    head: int,
+    xp: Any, ids: Any, mask: Any, special_ids: tuple[int, int], spec: VectorSpec, head: int
 ) -> Any:
     """float32 `[batch, length]`: 1 where a token counts in the pooling; None if all do.
 

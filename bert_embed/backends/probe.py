@@ -4,7 +4,6 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from bert_embed.base.errors import InputError
 from bert_embed.bundle.bundle import PROBE, Bundle, file_sha256, load_tensors
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.settings import OutputSpec, VectorSpec
-from bert_embed.storage.file_info import opened
+from bert_embed.storage.local import opened
 from bert_embed.text.documents import PairMarks, TextTokenizer, TokenRows, build_pairs
 from bert_embed.text.tokenizer import load_tokenizer
 
@@ -120,12 +119,6 @@ def probe_rows(
         min(_MOST_TOKENS, config.max_position_embeddings),
         PairMarks(tokenizer.cls_id, tokenizer.sep_id, tokenizer.separators),
     )
-
-
-def write_probe(folder: str, outputs: Mapping[str, np.ndarray]) -> None:
-    """Writes `probe.npz` into a bundle's folder."""
-    arrays: dict[str, Any] = dict(outputs)
-    np.savez(os.path.join(folder, PROBE), **arrays)
 
 
 def verify(bundle: Bundle) -> Verification:

@@ -1,6 +1,5 @@
 """Runs rows of token ids through an engine: batches, padding, cores, and rows that fail again."""
 
-import itertools
 import logging
 import math
 import threading
@@ -17,15 +16,9 @@ import numpy as np
 
 from bert_embed.backends.protocol import Batch, Batching, Engine, Graph, PaddedRows, Shape
 from bert_embed.base.arguments import whole_number
-from bert_embed.base.arrays import places, unit_length
+from bert_embed.base.arrays import places, take_rows, unit_length
 from bert_embed.base.errors import InputError, StorageError, TextError, counted
-from bert_embed.base.threads import (
-    Places,
-    native_call,
-    renew_after_fork,
-    run_each,
-    wait_at_exit,
-)
+from bert_embed.base.threads import Places, native_call, renew_after_fork, run_each, wait_at_exit
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.head import BatchRows, Head, gather_rows
 from bert_embed.settings import OutputSpec, VectorSpec
@@ -134,10 +127,11 @@ class FixedShapes:
     @cached_property
     def lengths(self) -> list[int]:
         """The lengths of rows, ascending: in steps of 4 up to 32, then four lengths an octave."""
-        return [
-            *itertools.takewhile(self.longest.__gt__, _lengths()),
-            self.longest,
-        ]
+        lengths, length = [], _SHORTEST
+        while length < self.longest:
+            lengths.append(length)
+            length += max(_LEAST_STEP, (1 << length.bit_length() - 1) // _STEPS_AN_OCTAVE)
+        return [*lengths, self.longest]
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
@@ -146,7 +140,9 @@ class FixedShapes:
 
     def row_counts(self, length: int) -> list[int]:
         """Returns the numbers of rows that batches of this length can have, descending."""
-        return sorted({_whole(self.budget // part // length) for part in _PARTS}, reverse=True)
+        counts = (self.budget // part // length for part in _PARTS)
+        whole = (max(n // _ROWS_STEP * _ROWS_STEP if n >= _ROWS_STEP else n, 1) for n in counts)
+        return sorted({*whole}, reverse=True)
 
     def ahead(self, batches: Sequence[Batch], everything: bool) -> Sequence[Shape]:
         return self.shapes if everything else ()
@@ -176,17 +172,6 @@ def padded_to(values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     whole[:rows, :length] = values
     whole[rows:] = whole[0]
     return whole
-
-
-def _lengths() -> Iterator[int]:
-    length = _SHORTEST
-    while True:
-        yield length
-        length += max(_LEAST_STEP, (1 << length.bit_length() - 1) // _STEPS_AN_OCTAVE)
-
-
-def _whole(rows: int) -> int:
-    return rows // _ROWS_STEP * _ROWS_STEP if rows >= _ROWS_STEP else max(rows, 1)
 
 
 @dataclass
@@ -238,11 +223,8 @@ def failed_in_model(rejected: Mapping[str, int]) -> int:
     >>> failed_in_model({"empty text": 4, "out of memory": 2, "model error: ValueError": 1})
     3
     """
-    return sum(
-        count
-        for reason, count in rejected.items()
-        if reason in (OUT_OF_MEMORY, NOT_FINITE) or reason.startswith(_MODEL_ERROR)
-    )
+    ours = (OUT_OF_MEMORY, NOT_FINITE, _MODEL_ERROR)
+    return sum(count for reason, count in rejected.items() if reason.startswith(ours))
 
 
 @dataclass(frozen=True)
@@ -469,13 +451,12 @@ class _CallRows:
     def __post_init__(self) -> None:
         prepared, outputs = self.prepared, self.wanted.outputs
         self.batches = prepared.batching.plan(self.rows.lengths)
-        vectors, token_vectors = None, None
-        if outputs.sentences:
-            vectors = np.zeros((len(self.rows.lengths), prepared.width), np.float32)
-        if outputs.tokens:
-            width = math.prod(prepared.token_shape)
-            token_vectors = np.zeros((len(self.rows.input_ids), width), np.float32)
-        self.done = EmbeddedRows(vectors, token_vectors)
+        of_rows = len(self.rows.lengths), prepared.width
+        of_tokens = len(self.rows.input_ids), math.prod(prepared.token_shape)
+        self.done = EmbeddedRows(
+            np.zeros(of_rows, np.float32) if outputs.sentences else None,
+            np.zeros(of_tokens, np.float32) if outputs.tokens else None,
+        )
         self.parts = defaultdict(list)
 
     def attempt(self, batch: Batch, tell: Callable[[float], object] | None = None) -> Outcome:
@@ -520,7 +501,12 @@ class _CallRows:
     def _similar_works(self, row: Batch, worked: np.ndarray, shapes: Mapping[int, Shape]) -> bool:
         lengths = self.rows.lengths
         number = int(worked[np.abs(lengths[worked] - lengths[row.rows[0]]).argmin()])
-        beside = replace(self, rows=_one_row(self.rows, number))
+        rows, part = self.rows, slice(*self.rows.row_splits[number : number + 2])
+        of_tokens = rows.token_type_ids, rows.attended
+        types, attended = (None if column is None else column[part] for column in of_tokens)
+        splits = np.array([0, lengths[number]])
+        alone = TokenRows(rows.input_ids[part], splits, types, attended=attended)
+        beside = replace(self, rows=alone)
         return not beside.attempt(Batch(np.array([0]), shapes[number])).failed
 
     def finished(self) -> EmbeddedRows:
@@ -537,67 +523,33 @@ class _CallRows:
         """Runs rows by their numbers, and keeps the results; bool `[rows]`: which are finite."""
         padded = padded_rows(self.rows, rows)
         outputs = self.prepared.graph(padded, shape)
-        vectors, tokens = self._vectors(outputs, padded.mask)
-        finite = _keep(vectors, tokens, self.done, rows, self.rows.row_splits, padded.mask)
+        done, spec, mask = self.done, self.wanted.vectors, padded.mask
+        finite = np.ones(len(rows), bool)
+        if done.vectors is not None:
+            vectors = outputs["sentences"]
+            if self.wanted.outputs.finished:
+                vectors = finish(spec, vectors, self.prepared.pooled_width, self.engine.modules)
+            finite &= np.isfinite(vectors).all(axis=1)
+            done.vectors[rows] = vectors
+            done.vectors[rows[~finite]] = 0
+        if done.token_vectors is not None:
+            tokens = outputs["tokens"]
+            if spec.dim is not None:
+                tokens = tokens.reshape(*mask.shape, *self.prepared.token_shape[:-1], -1)
+                tokens = tokens[..., : spec.dim].reshape(*mask.shape, -1)
+            finite &= (np.isfinite(tokens).all(axis=2) | (mask == 0)).all(axis=1)
+            at, _ = take_rows(self.rows.row_splits, rows)
+            done.token_vectors[at] = tokens[mask > 0]
         made: dict[str, BatchRows] = {}
         for kind in self.wanted.outputs.heads:
             head = self.heads[kind]
-            made[kind] = head.batch_rows(outputs[kind], padded.input_ids, padded.mask)
+            made[kind] = head.batch_rows(outputs[kind], padded.input_ids, mask)
             finite &= made[kind].finite
         whole = bool(finite.all())
         for kind, part in made.items():
             kept = (rows, part) if whole else (rows[finite], part.some(finite))
             self.parts[kind].append(kept)
         return finite
-
-    def _vectors(
-        self, outputs: Mapping[str, np.ndarray], mask: np.ndarray
-    ) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Returns float32 `[rows, width]` and `[rows, length, width]` of the rows of `mask`."""
-        spec, vectors, tokens = self.wanted.vectors, None, None
-        if self.wanted.outputs.sentences:
-            vectors = outputs["sentences"]
-            if self.wanted.outputs.finished:
-                width = self.prepared.pooled_width
-                vectors = finish(spec, vectors, width, self.engine.modules)
-        if self.wanted.outputs.tokens:
-            tokens = outputs["tokens"]
-            if spec.dim is not None:
-                stacked = self.prepared.token_shape[:-1]
-                tokens = tokens.reshape(*mask.shape, *stacked, -1)[..., : spec.dim]
-                tokens = tokens.reshape(*mask.shape, -1)
-        return vectors, tokens
-
-
-def _keep(
-    vectors: np.ndarray | None,
-    tokens: np.ndarray | None,
-    done: EmbeddedRows,
-    rows: np.ndarray,
-    row_splits: np.ndarray,
-    mask: np.ndarray,
-) -> np.ndarray:
-    """Stores vectors of some rows and tokens; returns bool `[rows]`, whether all are finite."""
-    finite = np.ones(len(rows), bool)
-    if vectors is not None and done.vectors is not None:
-        finite &= np.isfinite(vectors).all(axis=1)
-        done.vectors[rows] = vectors
-        done.vectors[rows[~finite]] = 0
-    if tokens is not None and done.token_vectors is not None:
-        finite &= (np.isfinite(tokens).all(axis=2) | (mask == 0)).all(axis=1)
-        at = places(row_splits[rows], np.diff(row_splits)[rows])
-        done.token_vectors[at] = tokens[mask > 0]
-    return finite
-
-
-def _one_row(rows: TokenRows, number: int) -> TokenRows:
-    start, stop = rows.row_splits[number : number + 2]
-    types, attended = (
-        None if column is None else column[start:stop]
-        for column in (rows.token_type_ids, rows.attended)
-    )
-    splits = np.array([0, stop - start])
-    return TokenRows(rows.input_ids[start:stop], splits, types, attended=attended)
 
 
 def _failed_rows(batches: Sequence[Batch], outcomes: Sequence[Outcome]) -> list[Batch]:

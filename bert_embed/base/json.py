@@ -3,7 +3,7 @@
 import json
 import types
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from itertools import chain
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -131,13 +131,12 @@ def _name(hint: Any) -> str:
 
 def to_json(record: Any) -> dict[str, Any]:
     """Returns a dataclass as an object of JSON, without the fields that have their defaults."""
-    values = ((field, getattr(record, field.name)) for field in fields(record))
-    return {field.name: _plain(value) for field, value in values if value != _default(field)}
-
-
-def _default(field: Field) -> Any:
-    """The default of a field; what no value equals if it has none."""
-    return field.default if field.default_factory is MISSING else field.default_factory()
+    values: dict[str, Any] = {}
+    for field in fields(record):
+        factory, value = field.default_factory, getattr(record, field.name)
+        if value != (field.default if factory is MISSING else factory()):
+            values[field.name] = _plain(value)
+    return values
 
 
 def _plain(value: Any) -> Any:

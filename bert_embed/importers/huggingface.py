@@ -1,7 +1,8 @@
-"""Imports a Hugging Face folder, or a static model's, with its modules, into a bundle."""
+"""Imports a Hugging Face folder, or a static model's, with its modules and heads, into a bundle."""
 
+import json
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +12,6 @@ import numpy as np
 
 from bert_embed.base.errors import InputError
 from bert_embed.bundle.bundle import Bundle, refuse_adapter
-from bert_embed.importers.heads import (
-    is_classifier,
-    is_masked_lm,
-    read_classifier,
-    read_mlm_head,
-    read_query_weights,
-)
 from bert_embed.importers.multi_vectors import PROJECTION, HeadRead, read_m3, read_multi_vectors
 from bert_embed.importers.sentence_transformers import (
     CONVERT,
@@ -37,6 +31,8 @@ from bert_embed.importers.tokenizer_files import (
 from bert_embed.importers.weights import (
     INTEGERS,
     EncoderFiles,
+    FileSettings,
+    architectures,
     check_layer_count,
     check_shapes,
     inside,
@@ -45,12 +41,20 @@ from bert_embed.importers.weights import (
     read_arrays,
     read_json,
     read_object,
-    refuse_unknown,
+    read_safetensors,
     write_bundle,
 )
 from bert_embed.models.bert import ROBERTAS, padding_of
-from bert_embed.models.encoder import EncoderConfig, tensor_shapes
-from bert_embed.models.families import config_from_huggingface
+from bert_embed.models.encoder import (
+    Classifier,
+    EncoderConfig,
+    MaskedLM,
+    activation,
+    tensor_shapes,
+)
+from bert_embed.models.families import FAMILIES, config_from_huggingface
+from bert_embed.models.heads.scores import ScoresHead
+from bert_embed.models.heads.sparse import QUERY_WEIGHTS, SparseHead
 from bert_embed.models.static import (
     NO_LIMIT,
     WORDS,
@@ -86,9 +90,10 @@ def import_huggingface(
     origin = {"source": name or str(root), "licence": card_licence}
     if settings.is_static or is_static(optional_object(root / "config.json")):
         return _import_static(root, folder, dest, settings, origin)
-    values = read_json(folder / "config.json")
-    config = config_from_huggingface(values)
-    refuse_unknown(folder / "config.json", config.unknown_settings(values), frozenset())
+    path = folder / "config.json"
+    config = config_from_huggingface(read := read_json(path))
+    values = FileSettings(path, read)
+    FileSettings(path, config.unknown_settings(values)).refuse_unknown(())
     settings = _fitting(settings, config, root)
     markers = multi.markers if multi is not None else ()
     tokenizer, max_length = read_tokenizer(folder, config, settings.do_lower_case, markers)
@@ -138,15 +143,8 @@ def _fitting(settings: FolderSettings, config: EncoderConfig, root: Path) -> Fol
     return replace(settings, defaults=replace(settings.defaults, dim=None))
 
 
-_STATIC_CONVERT = "save_pretrained of the library that wrote it"
-
-
 def _import_static(
-    root: Path,
-    folder: Path,
-    dest: str,
-    settings: FolderSettings,
-    origin: Mapping[str, str],
+    root: Path, folder: Path, dest: str, settings: FolderSettings, origin: Mapping[str, str]
 ) -> Bundle:
     """Imports a table as the library computes with it that wrote it, which its names say.
 
@@ -154,7 +152,7 @@ def _import_static(
     several tokens, and a weight for each; its unknown token does not count.
     """
     tokenizer, most = read_bare_tokenizer(folder)
-    arrays = read_arrays(folder, _STATIC_CONVERT, also=INTEGERS)
+    arrays = read_arrays(folder, "save_pretrained of the library that wrote it", also=INTEGERS)
     path = folder / "config.json"
     of_model2vec = "embeddings" in arrays and path.is_file()
     name = "embeddings" if "embeddings" in arrays else "embedding.weight"
@@ -175,7 +173,7 @@ def _import_static(
     unknown, defaults = -1, settings.defaults
     if of_model2vec:
         values = read_object(path)
-        refuse_unknown(path, StaticConfig.unknown_settings(values), frozenset())
+        FileSettings(path, StaticConfig.unknown_settings(values)).refuse_unknown(())
         most = most_tokens(values)
         defaults = replace(defaults, normalize=unit_length(values) or defaults.normalize)
         if tokenizer.unk_id is not None:
@@ -226,12 +224,13 @@ def _read_heads(
             check_query_tokenizer(place, files.folder, config, tokenizer, longest)
             tensors |= read_query_weights(place, root, config, tokenizer.vocab)
         heads["sparse"] = head, tensors
-    if settings.has_scores or (is_bare and is_classifier(config, files.values)):
-        saved = settings.scores_activation, settings.has_scores
-        heads["scores"] = read_classifier(files, *saved)
+    names, is_known = architectures(files.values), files.values["model_type"] in config.classifiers
+    is_classifier = is_known and any(map(_ARCHITECTURE.fullmatch, names))
+    if settings.has_scores or (is_bare and is_classifier):
+        heads["scores"] = read_classifier(files, settings.scores_activation, settings.has_scores)
     default_vectors = tuple(heads) or ("dense",)
     # Beside dense vectors; without modules as SparseEncoder takes such a model.
-    if is_bare and is_masked_lm(files.values):
+    if is_bare and any(name.endswith("ForMaskedLM") for name in names):
         with suppress(InputError):  # it is for dense vectors, whatever else its weights hold
             heads["sparse"] = read_mlm_head(files, words, {})
     heads |= read_m3(root, config, tokenizer)
@@ -253,7 +252,12 @@ def _read_tensors(files: EncoderFiles, apart: Container[str]) -> dict[str, np.nd
     )
     arrays: dict[str, np.ndarray] = {}
     for plain, array in read.items():
-        arrays |= _unpacked(plain, array, config)
+        whole = next((whole for whole in config.packed if f".{whole}." in plain), None)
+        if whole is None:
+            arrays[plain] = array
+            continue
+        names = [plain.replace(whole, part) for part in config.packed[whole]]
+        arrays |= zip(names, np.array_split(array, len(names)), strict=True)
     layers = config.huggingface_layers(values)
     check_layer_count(folder / "config.json", config, layers, arrays)
     shapes = tensor_shapes(config, "pooler.dense.weight" in arrays)
@@ -263,15 +267,6 @@ def _read_tensors(files: EncoderFiles, apart: Container[str]) -> dict[str, np.nd
     return {name: source.read(arrays[source.name]) for name, source in sources.items()}
 
 
-def _unpacked(name: str, array: np.ndarray, config: EncoderConfig) -> dict[str, np.ndarray]:
-    """Returns a tensor, or the parts of one that holds several."""
-    for whole, parts in config.packed.items():
-        if f".{whole}." in name:
-            names = [name.replace(whole, part) for part in parts]
-            return dict(zip(names, np.array_split(array, len(parts)), strict=True))
-    return {name: array}
-
-
 def _card_licence(root: Path) -> str:
     """Returns the licence in the front matter of README.md, "" if there is none."""
     card = root / "README.md"
@@ -279,3 +274,200 @@ def _card_licence(root: Path) -> str:
     head = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
     match = re.search(r"^license:\s*(\S+)\s*$", head[1], re.MULTILINE) if head else None
     return match[1] if match else ""
+
+
+def read_mlm_head(
+    files: EncoderFiles, words: np.ndarray, settings: Mapping[str, Any]
+) -> tuple[SparseHead, dict[str, np.ndarray]]:
+    """Returns the head and its tensors, float32; `words` is the table of the embeddings."""
+    folder, config, values = files.folder, files.config, files.values
+    names: MaskedLM = _modules_of(files, "masked_lms", "sparse vectors")
+    modules = names.transform, names.norm, names.decoder
+    arrays = _read_modules(files, modules, names.bias)
+    own_bias = f"{names.decoder}.bias"
+    bias = arrays.get(own_bias, arrays.get(names.bias))
+    decoder = arrays.get(f"{names.decoder}.weight")
+    if values.get("tie_word_embeddings") is False:
+        if decoder is None:
+            raise InputError(
+                f"{folder}: the weights hold no {names.decoder}.weight, and tie_word_embeddings of "
+                "config.json is false, so that they lack the head of the masked language model"
+            )
+        if own_bias not in arrays and names.bias in arrays:
+            raise InputError(
+                f"{folder}: the weights hold no {own_bias}, for which transformers 4 takes "
+                f"{names.bias}, and 5 nothing where tie_word_embeddings of config.json is false; "
+                "set that to true if the decoder has this bias"
+            )
+    transform = "gelu"
+    if names.activation:
+        transform = activation(values, names.activation, config.activations)
+    tensors = _tensors("heads/sparse/transform", arrays, names.transform)
+    tensors |= _tensors("heads/sparse/norm", arrays, names.norm, ("gamma", "beta"))
+    if decoder is not None and np.array_equal(decoder, words):
+        decoder = None  # tied
+    others = {"heads/sparse/decoder": decoder, "heads/sparse/decoder_bias": bias}
+    tensors |= {name: array for name, array in others.items() if array is not None}
+    head = SparseHead(
+        **dict(settings),
+        transform=transform,
+        transform_bias="heads/sparse/transform/bias" in tensors,
+        norm_bias="heads/sparse/norm/beta" in tensors,
+        decoder="tied" if decoder is None else "own",
+        decoder_bias=bias is not None,
+    )
+    if "heads/sparse/transform/kernel" not in tensors:
+        raise InputError(
+            f"{folder}: the weights hold no {names.transform}.weight: they lack the head of the "
+            "masked language model, which makes sparse vectors"
+        )
+    check_shapes(folder, tensors, head.shapes(config), "the head of a masked language model")
+    return head, tensors
+
+
+def _modules_of(files: EncoderFiles, table: str, what: str) -> Any:
+    """Returns where a head is, by a table of the family's configuration."""
+    model_type = files.values["model_type"]
+    names = getattr(files.config, table).get(model_type)
+    if names is None:
+        known = ", ".join(name for family in FAMILIES for name in getattr(family, table))
+        raise InputError(
+            f"{files.folder}: {what} of {files.config.model_types[model_type]} are not supported, "
+            f"those of {known} are"
+        )
+    return names
+
+
+def _read_modules(
+    files: EncoderFiles, modules: Iterable[str], also: str = ""
+) -> dict[str, np.ndarray]:
+    """Returns weights and biases of modules behind the encoder, and a tensor by its name."""
+    wanted, plain = {also}, files.config.plain_name
+    for module in modules:
+        setting, usual = files.config.head_biases.get(module, ("", True))
+        wanted |= {f"{module}.weight"}
+        wanted |= {f"{module}.bias"} if files.values.get(setting, usual) else set()
+    return read_arrays(files.folder, files.convert, lambda key: plain(key) in wanted, plain)
+
+
+def _tensors(
+    ours: str,
+    arrays: Mapping[str, np.ndarray],
+    theirs: str,
+    parts: tuple[str, str] = ("kernel", "bias"),
+) -> dict[str, np.ndarray]:
+    """Returns the weights and biases of their module that are there, as ours has them."""
+    tensors = {}
+    for part, name in zip(parts, (f"{theirs}.weight", f"{theirs}.bias"), strict=True):
+        if name in arrays:
+            tensors[f"{ours}/{part}"] = arrays[name].T if part == "kernel" else arrays[name]
+    return tensors
+
+
+def read_query_weights(
+    folder: Path, root: Path, config: EncoderConfig, vocabulary: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """Returns the weights of a SparseStaticEmbedding, float32 `[vocab_size]`."""
+    weights = np.zeros(config.vocab_size, np.float32)
+    values = optional_object(folder / "config.json")
+    values.refuse_unknown({"path", "frozen"})
+    named = values.get("path")
+    if isinstance(named, str) and named.endswith(".json"):
+        places = [place / Path(named).name for place in (folder, root)]
+        path = next((place for place in places if place.is_file()), places[0])
+        numbers = {token: number for number, token in enumerate(vocabulary)}
+        for token, weight in (held := read_object(path)).items():
+            if token not in numbers or type(weight) not in (int, float):
+                one = f"{json.dumps(token)}: {json.dumps(weight)}"
+                raise held.error(f"must hold a number for tokens of the model, got {one}")
+            weights[numbers[token]] = weight
+    else:
+        path = folder / "model.safetensors"
+        arrays = dict(read_safetensors(path))
+        array = arrays.get("weight")
+        if array is None or array.ndim != 1 or len(array) > config.vocab_size:
+            raise InputError(f"{path}: must hold a weight for each of {config.vocab_size} tokens")
+        weights[: len(array)] = array
+    if not np.isfinite(weights).all() or weights.min() < 0:
+        raise InputError(f"{path}: weights of tokens must be numbers of at least 0")
+    return {QUERY_WEIGHTS: weights}
+
+
+_ARCHITECTURE = re.compile(r"\w+ForSequenceClassification")
+_BY_PROBLEM = {
+    "regression": "none",
+    "single_label_classification": "softmax",
+    "multi_label_classification": "sigmoid",
+}
+_BY_TORCH = {"Identity": "none", "Sigmoid": "sigmoid", "Softmax": "softmax"}
+
+
+def read_classifier(
+    files: EncoderFiles, activation_name: str | None, of_cross_encoder: bool
+) -> tuple[ScoresHead, dict[str, np.ndarray]]:
+    """Returns the head and its tensors, float32; the name is that of a CrossEncoder's settings."""
+    folder, config, values = files.folder, files.config, files.values
+    names: Classifier = _modules_of(files, "classifiers", "scores")
+    dense, classifier, dense_activation = names.dense, names.logits, names.activation
+    if names.setting:
+        dense_activation = activation(values, names.setting, config.activations)
+    arrays = _read_modules(files, (dense, classifier, names.norm))
+    if f"{classifier}.weight" not in arrays:
+        raise InputError(
+            f"{folder}: the weights hold no {classifier}.weight, which makes the scores; if the "
+            "model has none, take ForSequenceClassification out of config.json's architectures"
+        )
+    tensors = _tensors("heads/scores/dense", arrays, dense)
+    tensors |= _tensors("heads/scores/norm", arrays, names.norm, ("gamma", "beta"))
+    tensors |= _tensors("heads/scores/classifier", arrays, classifier)
+    kernel = tensors["heads/scores/classifier/kernel"]
+    labels = _labels(values, kernel.shape[-1])
+    pooling: Any = values.get(names.pooling, "cls") if names.pooling else "cls"
+    if pooling not in ("cls", "mean"):
+        raise values.error(f"{names.pooling} must be cls or mean, got {pooling!r}")
+    head = ScoresHead(
+        labels=labels,
+        activation=_activation(values, len(labels), activation_name, of_cross_encoder),
+        pooling=pooling,
+        dense=dense_activation,
+        dense_bias="heads/scores/dense/bias" in tensors,
+        norm=bool(names.norm),
+        norm_bias="heads/scores/norm/beta" in tensors,
+        bias="heads/scores/classifier/bias" in tensors,
+    )
+    check_shapes(folder, tensors, head.shapes(config), "a classifier's head")
+    return head, tensors
+
+
+def _labels(values: FileSettings, count: int) -> tuple[str, ...]:
+    numbers = [str(number) for number in range(count)]
+    if (named := values.get("id2label")) is None:
+        named = {number: f"LABEL_{number}" for number in numbers}
+    if not isinstance(named, dict) or set(named) != {*numbers}:
+        raise values.error(f"id2label must name each of the {count} labels of the weights")
+    labels = tuple(str(named[number]) for number in numbers)
+    if len(set(labels)) < count:
+        raise values.error("id2label must name each label once")
+    return labels
+
+
+def _activation(
+    values: FileSettings, labels: int, named: str | None, of_cross_encoder: bool
+) -> Any:
+    """Softmax, sigmoid or none, as transformers' pipeline and CrossEncoder decide."""
+    if not named:  # releases 4 and 5 of sentence-transformers have it here, as those before
+        ours = values.object("sentence_transformers")
+        of_cross_encoder |= bool(ours)
+        ours.refuse_unknown({"activation_fn", "version"})
+        named = ours.get("activation_fn", values.get("sbert_ce_default_activation_function"))
+    if named is not None:
+        return values.torch_activation("the activation of scores", named, _BY_TORCH)
+    if of_cross_encoder:
+        return "sigmoid" if labels == 1 else "none"
+    problem = values.get("problem_type")
+    if problem is None or (labels == 1 and problem == "single_label_classification"):
+        return "sigmoid" if labels == 1 else "softmax"
+    if problem not in _BY_PROBLEM:
+        known = ", ".join(_BY_PROBLEM)
+        raise values.error(f"problem_type must be one of {known}, got {problem!r}")
+    return _BY_PROBLEM[problem]

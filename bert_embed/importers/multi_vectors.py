@@ -6,7 +6,6 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,18 +23,14 @@ from bert_embed.importers.sentence_transformers import (
 )
 from bert_embed.importers.tokenizer_settings import mask_tokens, unknown_tokens
 from bert_embed.importers.weights import (
+    FileSettings,
     architectures,
     check_shapes,
-    check_vector_names,
     inside,
-    number_in,
-    object_in,
     optional_object,
     read_arrays,
     read_object,
     read_torch,
-    refuse_unknown,
-    unknown_setting,
 )
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.head import Head
@@ -75,16 +70,12 @@ _STANFORD = "artifact.metadata"
 _OWN, _PYLATE = "MultiVectorEncoder", "ColBERT"  # what model_type says
 _PREFIXES = {"query": "query_prefix", "document": "document_prefix"}
 _TOKENS = ("token_embeddings",)
-# PyLate's files may not say, or say of a module what it is in a dense model.
-_ANY = (*_TOKENS, "sentence_embedding")
 _MEAN_OF_QUERY = "meanmaxsim"  # MaxSim, divided by the number of a query's tokens
 _EXPANDING = ("do_query_expansion", "attend_to_expansion_tokens", "attend_to_mask_tokens")
-_LENGTHS = frozenset(("query_length", "document_length", "query_expansion"))
-_EXPANSION = frozenset(("strategy", "attend", "token", "length"))
-_MASK = frozenset(("skiplist_words", "skiplist_tasks", "keep_only_token_ids"))
+_LENGTHS = {"query_length", "document_length", "query_expansion"}
 _ACTIVATIONS = ("identity", "tanh", "relu", "gelu")
 _USUAL_LENGTH = 32  # of queries
-_length = partial(number_in, least=3)  # of rows, with a token beside the special ones
+_length = partial(FileSettings.number, least=3)  # of rows, with a token beside the special ones
 _CONVERT = "MultiVectorEncoder(folder).save_pretrained(new_folder) of sentence-transformers"
 
 
@@ -93,9 +84,7 @@ class MultiVectorFiles:
     """What a model's files say, before its tokenizer is known."""
 
     path: Path  # the file that messages name
-    settings: (
-        FolderSettings  # the encoder's folder, the length of documents, and prompts with markers
-    )
+    settings: FolderSettings  # encoder's folder, length of documents, and prompts with markers
     layers: tuple[DenseModule, ...]
     tensors: Mapping[str, np.ndarray]  # float32, of `layers`
     unit_length: bool
@@ -133,41 +122,45 @@ class MultiVectorFiles:
             names = (*_markers(self.prefixes.get(role, "")), *filter(prompt.startswith, added))
             marker = next((name for name in names if name in numbers), None)
             if self.of_stanford and prompt not in numbers:
-                ids[role], prompts[role] = self._unknown_id(prompt, numbers, folder), ""
+                lacks = (
+                    f"the marker {prompt!r} must be an entry of the vocabulary, which has no "
+                    "unknown token for it either; add it with tokenizer.add_tokens of transformers"
+                )
+                ids[role] = self._first_id(unknown_tokens(folder), numbers, lacks)
+                prompts[role] = ""
             elif marker is not None:
                 ids[role] = numbers[marker]
-                prompts[role] = prompt.removeprefix(marker)
-                spaces = prompts[role]
-                # Before a text they may change none of its tokens.
-                if not spaces.strip() and tokenizer.encode(f"{spaces}a") == tokenizer.encode("a"):
-                    prompts[role] = ""
-        width = check_widths(self.layers, config.hidden_size, self.path)
+                rest = prompt.removeprefix(marker)
+                # Spaces before a text may change none of its tokens.
+                is_blank = not rest.strip()
+                if is_blank and tokenizer.encode(f"{rest}a") == tokenizer.encode("a"):
+                    rest = ""
+                prompts[role] = rest
+        fills = mask_tokens(folder) if self.fill_token is None else (self.fill_token,)
+        lacks = f"queries are filled with {' or '.join(fills)}, which the vocabulary lacks"
         most, query_length = config.max_position_embeddings, self.query_length
         if query_length is None and self.settings.max_seq_length != self.row_length:
             query_length = self.row_length or usual
         return MultiHead(
-            dim=width,
+            dim=check_widths(self.layers, config.hidden_size, self.path),
             layers=self.layers,
             unit_length=self.unit_length,
             document_marker=ids.get("document"),
             query_marker=ids.get("query"),
             query_length=query_length and min(query_length, most),
             fill_length=min(self.fill_length, most),
-            fill_id=self._fill_id(numbers, folder) if self.fill_length else 0,
+            fill_id=self._first_id(fills, numbers, lacks) if self.fill_length else 0,
             attends_fill=self.attends_fill,
             skip_ids=tuple(sorted(self._skip_ids(numbers, tokenizer))),
             skips_in_queries=self.skips_in_queries,
         ), {name: prompt for name, prompt in prompts.items() if prompt}
 
-    def _unknown_id(self, marker: str, numbers: Mapping[str, int], folder: Path) -> int:
-        """Returns the id that a marker has which is no entry of the vocabulary."""
-        for name in unknown_tokens(folder):
+    def _first_id(self, names: Sequence[str], numbers: Mapping[str, int], lacks: str) -> int:
+        """Returns the id of the first of some entries that the vocabulary has."""
+        for name in names:
             if name in numbers:
                 return numbers[name]
-        raise InputError(
-            f"{self.path}: the marker {marker!r} must be an entry of the vocabulary, which has no "
-            "unknown token for it either; add it with tokenizer.add_tokens of transformers"
-        )
+        raise InputError(f"{self.path}: {lacks}")
 
     def _skip_ids(self, numbers: Mapping[str, int], tokenizer: TextTokenizer) -> set[int]:
         if not self.of_stanford:
@@ -176,87 +169,77 @@ class MultiVectorFiles:
         firsts = ids[splits[:-1][np.diff(splits) > 0]]  # of "!" that may be "▁" or "▁!"
         return {*firsts.tolist()} - {tokenizer.unk_id}
 
-    def _fill_id(self, numbers: Mapping[str, int], folder: Path) -> int:
-        names = mask_tokens(folder) if self.fill_token is None else (self.fill_token,)
-        for name in names:
-            if name in numbers:
-                return numbers[name]
-        raise InputError(
-            f"{self.path}: queries are filled with {' or '.join(names)}, which the vocabulary lacks"
-        )
-
 
 def read_multi_vectors(root: Path) -> MultiVectorFiles | None:
     """Returns what the files of a late-interaction model say; None: it is no such model."""
-    path = root / MODEL
-    values = optional_object(path)
+    values = optional_object(root / MODEL)
     kind = values.get("model_type")
     if is_sentence_transformers(root):
         if kind == _OWN:
-            return _read_own(root, path, values)
+            return _read_own(root, values)
         if kind == _PYLATE or any(name in values for name in _PREFIXES.values()):
-            return _read_pylate(root, path, values)
+            return _read_pylate(root, values)
         return None
     is_stanford = "HF_ColBERT" in architectures(optional_object(root / "config.json"))
     return _read_stanford(root) if is_stanford else None
 
 
-def _read_own(root: Path, path: Path, values: Mapping[str, Any]) -> MultiVectorFiles:
+def _read_own(root: Path, values: FileSettings) -> MultiVectorFiles:
     """Reads what MultiVectorEncoder of sentence-transformers saves."""
     kinds = ("Transformer", "Dense", "MultiVectorMask", "Normalize", "Dropout")
     places = _places(root, kinds, in_order=True)
-    _check_known(path, values)
+    _check_known(values)
     *_, encoder = ("", *places["Transformer"])
     layers, tensors = _read_layers(root, places["Dense"], _TOKENS)
     masks = [_read_mask(inside(root, place) / "config.json") for place in places["MultiVectorMask"]]
-    mask = masks[-1] if masks else {}
+    mask = masks[-1] if masks else FileSettings(values.path, {})
     for place in places["Normalize"]:
-        file = inside(root, place) / "config.json"
-        check_vector_names(file, optional_object(file), _TOKENS)
+        optional_object(inside(root, place) / "config.json").check_vector_names(_TOKENS)
     transformer = read_transformer(inside(root, encoder), known=_LENGTHS)
     tasks = mask.get("skiplist_tasks", ["document"])
     files = MultiVectorFiles(
-        path=path,
-        settings=_settings(path, encoder, transformer, transformer, read_prompts(path, values)),
+        path=values.path,
+        settings=_settings(encoder, transformer, transformer, read_prompts(values)),
         layers=layers,
         tensors=tensors,
         unit_length=bool(places["Normalize"]),
-        query_length=_length(path, transformer, "query_length"),
+        query_length=_length(transformer, "query_length"),
         row_length=transformer.get("max_seq_length"),
-        skip_words=_words(path, mask) or () if "document" in tasks else (),
+        skip_words=_words(mask) or () if "document" in tasks else (),
         skips_in_queries="query" in tasks,
     )
-    return _filled(files, path, transformer.get("query_expansion"))
+    return _filled(files, transformer)
 
 
-def _read_pylate(root: Path, path: Path, values: Mapping[str, Any]) -> MultiVectorFiles:
+def _read_pylate(root: Path, values: FileSettings) -> MultiVectorFiles:
     """Reads what PyLate saves: settings in one file, and no modules behind Dense ones."""
     # Pooling and Normalize are of the model that it was trained from.
     kinds = ("Transformer", "Dense", "Pooling", "Normalize", "Dropout")
     places = _places(root, kinds, in_order=False)
     known = (*_PREFIXES.values(), *_EXPANDING, "query_length", "document_length", "skiplist_words")
-    _check_known(path, values, "query_expansion", *known)
+    _check_known(values, "query_expansion", *known)
     *_, encoder = ("", *places["Transformer"])
-    layers, tensors = _read_layers(root, places["Dense"], _ANY)
-    prompts = read_prompts(path, values)
-    prefixes = {role: _text(path, values, name) or "" for role, name in _PREFIXES.items()}
+    # Its files may not say, or say of a module what it is in a dense model.
+    layers, tensors = _read_layers(root, places["Dense"], (*_TOKENS, "sentence_embedding"))
+    prompts = read_prompts(values)
+    prefixes = {role: values.text(name) or "" for role, name in _PREFIXES.items()}
     for role, prefix in prefixes.items():
         prompts[role] = prefix + prompts.get(role, "").removeprefix(prefix)
     transformer = read_transformer(inside(root, encoder), known=_LENGTHS)
-    words = _words(path, values)
+    words = _words(values)
     files = MultiVectorFiles(
-        path=path,
-        settings=_settings(path, encoder, transformer, values, prompts),
+        path=values.path,
+        settings=_settings(encoder, transformer, values, prompts),
         layers=layers,
         tensors=tensors,
         unit_length=True,
         prefixes=prefixes,
-        query_length=_length(path, values, "query_length"),
+        query_length=_length(values, "query_length"),
         row_length=transformer.get("max_seq_length"),
         skip_words=tuple(string.punctuation) if words is None else words,
     )
     if "query_expansion" in values:
-        return _filled(files, path, values["query_expansion"])
+        return _filled(files, values)
     if values.get("do_query_expansion") is False or not any(name in values for name in known):
         return files
     attends = values.get("attend_to_expansion_tokens", values.get("attend_to_mask_tokens"))
@@ -266,21 +249,20 @@ def _read_pylate(root: Path, path: Path, values: Mapping[str, Any]) -> MultiVect
 
 def _read_stanford(root: Path) -> MultiVectorFiles:
     """Reads what the ColBERT of Stanford saves."""
-    path = root / _STANFORD
-    values = optional_object(path)
+    values = optional_object(root / _STANFORD)
     array = read_arrays(root, _CONVERT, PROJECTION.__eq__).get(PROJECTION)
     if array is None or array.ndim != 2:
         raise InputError(
             f"{root}: the weights hold no matrix {PROJECTION}, which makes the vectors"
         )
-    length = _length(path, values, "query_maxlen") or _USUAL_LENGTH
+    length = _length(values, "query_maxlen") or _USUAL_LENGTH
     roles = {
-        "query": _text(path, values, "query_token_id") or "[unused0]",
-        "document": _text(path, values, "doc_token_id") or "[unused1]",
+        "query": values.text("query_token_id") or "[unused0]",
+        "document": values.text("doc_token_id") or "[unused1]",
     }
     return MultiVectorFiles(
-        path=path,
-        settings=FolderSettings(prompts=roles, max_seq_length=_length(path, values, "doc_maxlen")),
+        path=values.path,
+        settings=FolderSettings(prompts=roles, max_seq_length=_length(values, "doc_maxlen")),
         layers=(DenseModule(array.shape[1], array.shape[0], "identity", bias=False),),
         tensors={"heads/multi/0/kernel": array.T},
         unit_length=True,
@@ -294,13 +276,13 @@ def _read_stanford(root: Path) -> MultiVectorFiles:
     )
 
 
-def _check_known(path: Path, values: Mapping[str, Any], *known: str) -> None:
+def _check_known(values: FileSettings, *known: str) -> None:
     """Checks that every setting of the model is followed, or changes no vector."""
-    refuse_unknown(path, values, MODEL_KNOWN | {*known})
+    values.refuse_unknown(MODEL_KNOWN | {*known})
     if values.get("similarity_fn_name") == _MEAN_OF_QUERY:
-        raise InputError(
-            f"{path}: similarity_fn_name must be maxsim, got {_MEAN_OF_QUERY!r}; maxsim ranks "
-            "documents alike, by scores that are not divided by the number of a query's tokens"
+        raise values.error(
+            f"similarity_fn_name must be maxsim, got {_MEAN_OF_QUERY!r}; maxsim ranks documents "
+            "alike, by scores that are not divided by the number of a query's tokens"
         )
 
 
@@ -320,24 +302,22 @@ def _places(root: Path, kinds: Container[str], in_order: bool) -> defaultdict[st
     return places
 
 
-def _filled(files: MultiVectorFiles, path: Path, expansion: Any) -> MultiVectorFiles:
+def _filled(files: MultiVectorFiles, said: FileSettings) -> MultiVectorFiles:
     """Adds how queries are filled: to a fixed length, or to a least one."""
-    if expansion is None:
+    if said.get("query_expansion") is None:
         return files
-    values = object_in(path, {"query_expansion": expansion}, "query_expansion")
-    refuse_unknown(path, values, _EXPANSION)
-    strategy, length = values.get("strategy"), _length(path, values, "length")
+    values = said.object("query_expansion")
+    values.refuse_unknown({"strategy", "attend", "token", "length"})
+    strategy, length = values.get("strategy"), _length(values, "length")
     if strategy not in ("fixed", "min") or length is None:
-        raise InputError(
-            f"{path}: query_expansion must have a length, and the strategy fixed or min, got "
-            f"{strategy!r}"
-        )
+        problem = f"must have a length, and the strategy fixed or min, got {strategy!r}"
+        raise values.error(f"query_expansion {problem}")
     longest = files.query_length and max(files.query_length, length)
     return replace(
         files,
         query_length=length if strategy == "fixed" else longest,
         fill_length=length,
-        fill_token=_text(path, values, "token"),
+        fill_token=values.text("token"),
         attends_fill=bool(values.get("attend")),
     )
 
@@ -350,10 +330,9 @@ def _read_layers(
     tensors: dict[str, np.ndarray] = {}
     for number, place in enumerate(places):
         folder = inside(root, place)
-        path = folder / "config.json"
-        residual = optional_object(path).get("use_residual")
-        if residual:  # PyLate's may be another than sentence-transformers'
-            raise unknown_setting(path, "use_residual", residual)
+        values = optional_object(folder / "config.json")
+        if residual := values.get("use_residual"):  # PyLate's may be another than the library's
+            raise values.unknown("use_residual", residual)
         layer, arrays = read_dense(folder, takes)
         if layer.activation not in _ACTIVATIONS:
             raise InputError(
@@ -365,31 +344,27 @@ def _read_layers(
     return tuple(layers), tensors
 
 
-def _read_mask(path: Path) -> Mapping[str, Any]:
+def _read_mask(path: Path) -> FileSettings:
     values = optional_object(path)
-    refuse_unknown(path, {**values, "keep_only_token_ids": None}, _MASK)
+    values.refuse_unknown({"skiplist_words", "skiplist_tasks", "keep_only_token_ids"})
     if values.get("keep_only_token_ids"):
-        raise InputError(f"{path}: keep_only_token_ids is for images, remove it")
+        raise values.error("keep_only_token_ids is for images, remove it")
     tasks = values.get("skiplist_tasks", ["document"])
     if not isinstance(tasks, list) or any(task not in ("query", "document") for task in tasks):
-        raise InputError(f"{path}: skiplist_tasks must be of query and document, got {tasks!r}")
+        raise values.error(f"skiplist_tasks must be of query and document, got {tasks!r}")
     if tasks == ["query"]:
-        raise InputError(
-            f"{path}: skiplist_tasks must name document, too, got {tasks!r}: words that are left "
-            "out of queries alone are not supported"
+        raise values.error(
+            f"skiplist_tasks must name document, too, got {tasks!r}: words that are left out of "
+            "queries alone are not supported"
         )
     return values
 
 
 def _settings(
-    path: Path,
-    encoder: str,
-    transformer: Mapping[str, Any],
-    values: Mapping[str, Any],
-    prompts: Mapping[str, str],
+    encoder: str, transformer: FileSettings, values: FileSettings, prompts: Mapping[str, str]
 ) -> FolderSettings:
-    """Returns what `path` says in `values`, and the encoder's Transformer module."""
-    lengths = [_length(path, one, "document_length") for one in (values, transformer)]
+    """Returns what a model's values, and its encoder's Transformer module, say."""
+    lengths = [_length(one, "document_length") for one in (values, transformer)]
     return FolderSettings(
         encoder=encoder,
         prompts=prompts,
@@ -398,20 +373,12 @@ def _settings(
     )
 
 
-def _text(path: Path, values: Mapping[str, Any], name: str) -> str | None:
-    text = values.get(name)
-    if text is not None and not isinstance(text, str):
-        raise InputError(f"{path}: {name} must be a text, got {text!r}")
-    return text
-
-
-def _words(path: Path, values: Mapping[str, Any]) -> tuple[str, ...] | None:
+def _words(values: FileSettings) -> tuple[str, ...] | None:
     words = values.get("skiplist_words")
-    if words is None:
-        return None
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise InputError(f"{path}: skiplist_words must be a list of texts")
-    return tuple(words)
+    is_list = isinstance(words, list) and all(isinstance(word, str) for word in words)
+    if words is not None and not is_list:
+        raise values.error("skiplist_words must be a list of texts")
+    return None if words is None else tuple(words)
 
 
 def _markers(prompt: str) -> Iterator[str]:

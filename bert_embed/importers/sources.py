@@ -28,8 +28,7 @@ from bert_embed.base.errors import (
 from bert_embed.bundle.bundle import ARCHIVES, HUB_HANDLES, MARKERS
 from bert_embed.bundle.cache import fetch, list_model
 from bert_embed.bundle.find import HUB_SCHEME, Snapshot, cached_snapshot, fetched_snapshot, hub_name
-from bert_embed.storage.answers import is_lost, passes
-from bert_embed.storage.gcs import SCHEME
+from bert_embed.storage.gcs import SCHEME, is_lost, passes
 from bert_embed.storage.local import absolute
 
 _MOST_UNPACKED = 64 << 30  # bytes; the largest BERT has some 1.4 GB, Adam's slots three times that

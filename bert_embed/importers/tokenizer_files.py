@@ -7,20 +7,21 @@ from typing import Any
 
 from bert_embed.base.errors import InputError
 from bert_embed.bundle.bundle import VOCABULARY
-from bert_embed.importers.tokenizer_classes import PROCESSORS, as_loaded
 from bert_embed.importers.tokenizer_settings import (
     CONFIG,
     FAST,
     GENERIC,
     MASKS,
     OF_LIBRARY,
+    PROCESSORS,
     SLOW,
     WORD_PIECE,
     TokenizerFiles,
+    as_loaded,
     read_entries,
     read_files,
 )
-from bert_embed.importers.weights import number_in, object_in, optional_object, read_object
+from bert_embed.importers.weights import optional_object, read_object
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.text.documents import TextTokenizer
 from bert_embed.text.json_tokenizer import JsonTokenizer
@@ -56,7 +57,6 @@ def check_query_tokenizer(
 
 
 def _rules(tokenizer: TextTokenizer) -> Any:
-    """Returns what decides the ids of a text."""
     if not isinstance(tokenizer, JsonTokenizer):
         return tokenizer.vocab, tokenizer.settings
     values = json.loads(tokenizer.file_text)
@@ -139,7 +139,7 @@ def read_bare_tokenizer(folder: Path) -> tuple[TextTokenizer, int | None]:
     files = TokenizerFiles(folder, {"tokenizer_class": GENERIC[0]}, fast, {})
     files.check()
     files.check_merges()
-    most = number_in(path, files.part("truncation"), "max_length")
+    most = files.part("truncation").number("max_length")
     numbers = files.vocab if files.kind == WORD_PIECE else {}
     if "[UNK]" in numbers and _is_own(files, bare=True) and _are_listed(numbers):
         entries = sorted(numbers, key=lambda entry: numbers[entry])
@@ -185,9 +185,8 @@ def _is_own(files: TokenizerFiles, bare: bool = False) -> bool:
     numbers = files.vocab
     if not bare:
         usual = files.usual_tokens
-        if any(files.named(name) not in (None, usual[name]) for name in usual):
-            return False
-        if not _puts_usual_tokens(files, numbers):
+        renamed = any(files.named(name) not in (None, usual[name]) for name in usual)
+        if renamed or not _puts_usual_tokens(files, numbers):
             return False
     return files.lower_case is not None and all(
         token.get("special") and numbers.get(token["content"]) == token.get("id")
@@ -205,19 +204,18 @@ def _puts_usual_tokens(files: TokenizerFiles, numbers: Mapping[str, Any]) -> boo
     templates: list[Any] = [processor.get("single"), processor.get("pair")]
     if kind != "TemplateProcessing" or not all(isinstance(part, list) for part in templates):
         return False
-    placed = object_in(files.folder / FAST, processor, "special_tokens")
+    placed = processor.object("special_tokens")
     last = 1 if files.special == "bert" else 0  # type of a second text
     one = [(tokens.begin, 0), ("A", 0), (tokens.end, 0)]
     pair = [*one, *one[2:] * (tokens.separators - 1), ("B", last), (tokens.end, last)]
     return [[_placed(item) for item in template] for template in templates] == [one, pair] and all(
-        object_in(files.folder / FAST, placed, end).get("ids") == [numbers.get(end)]
-        for end in ends.values()
+        placed.object(end).get("ids") == [numbers.get(end)] for end in ends.values()
     )
 
 
 def _placed(item: Any) -> tuple[Any, Any]:
     """Returns the token or text of an item of a template, and its type."""
-    values = list(item.values()) if isinstance(item, dict) else []
+    values = [*item.values()] if isinstance(item, dict) else []
     value = values[0] if len(values) == 1 and isinstance(values[0], dict) else {}
     return value.get("id"), value.get("type_id")
 

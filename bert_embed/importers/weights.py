@@ -15,18 +15,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from bert_embed.backends.choose import TABLE, is_installed
-from bert_embed.backends.probe import probe_outputs, write_probe
+from bert_embed.backends.probe import probe_outputs
 from bert_embed.base.errors import InputError, is_passing, refusal
-from bert_embed.base.json import is_torn
 from bert_embed.bundle.bundle import (
-    METADATA,
+    PROBE,
     Bundle,
     file_sha256,
     read_bundle,
@@ -35,8 +34,7 @@ from bert_embed.bundle.bundle import (
     write_tensors,
 )
 from bert_embed.models.encoder import EncoderConfig
-from bert_embed.storage.file_info import refuse_pointer
-from bert_embed.storage.local import place_folder
+from bert_embed.storage.local import place_folder, refuse_pointer
 from bert_embed.text.documents import TextTokenizer
 
 
@@ -56,40 +54,86 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path}: is not JSON: {error}") from error
 
 
-def read_object(path: Path) -> Mapping[str, Any]:
+_TORCH = re.compile(r"torch\.nn\.(?:\w+\.)*(\w+)(\(\))?$")
+
+
+class FileSettings(dict[str, Any]):
+    """An object of a model's JSON file, or of none; errors of what is wrong in it name the file."""
+
+    def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.path = path
+
+    def error(self, problem: str) -> InputError:
+        """The error of what is wrong."""
+        return InputError(f"{self.path}: {problem}")
+
+    def object(self, name: str) -> "FileSettings":
+        """Returns the object under a name, an empty one if there is none."""
+        value = self.get(name)
+        if value is not None and not isinstance(value, dict):
+            raise self.error(f"{name} must be an object, got a {type(value).__name__}")
+        return FileSettings(self.path, value or {})
+
+    def number(self, name: str, least: int = 1) -> int | None:
+        """Returns the whole number under a name, None if there is none."""
+        number = self.get(name)
+        if number is not None and (type(number) is not int or number < least):
+            what = f"whole number of at least {least}" if least > 1 else "positive integer"
+            raise self.error(f"{name} must be a {what}, got {number!r}")
+        return number
+
+    def text(self, name: str) -> str | None:
+        """Returns the text under a name, None if there is none."""
+        text = self.get(name)
+        if text is not None and not isinstance(text, str):
+            raise self.error(f"{name} must be a text, got {text!r}")
+        return text
+
+    def torch_activation(self, setting: str, name: Any, known: Mapping[str, str]) -> str:
+        """Returns our name of a class of torch.nn; InputError names the known ones."""
+        match = _TORCH.match(name) if isinstance(name, str) else None
+        if match is None or match[1] not in known:
+            raise self.error(f"{setting} must be torch.nn's {', '.join(known)}, got {name!r}")
+        return known[match[1]]
+
+    def check_vector_names(self, allowed: tuple[str, ...] = ("sentence_embedding",)) -> None:
+        """Checks that a module of sentence-transformers takes and returns such vectors."""
+        for name in ("module_input_name", "module_output_name"):
+            if self.get(name) not in (None, *allowed):
+                raise self.error(f"{name} must be {allowed[0]!r}, got {self[name]!r}")
+
+    def refuse_unknown(self, supported: Container[str]) -> None:
+        """InputError names a setting that is not supported, unless it is empty or off."""
+        for name, value in self.items():
+            if name not in supported and value not in (None, False, {}, [], ""):
+                raise self.unknown(name, value)
+
+    def unknown(self, name: str, value: Any) -> InputError:
+        """The error of a setting that is not supported."""
+        return self.error(
+            f"{name} is not supported, got {reprlib.repr(value)}, which is neither "
+            "followed nor known to change no vector; remove it if it changes none"
+        )
+
+
+def read_object(path: Path) -> FileSettings:
     """Returns a JSON file's object; InputError if it holds something else."""
     values = read_json(path)
     if not isinstance(values, dict):
         raise InputError(f"{path}: must hold an object, got a {type(values).__name__}")
-    return values
+    return FileSettings(path, values)
 
 
-def optional_object(path: Path) -> Mapping[str, Any]:
+def optional_object(path: Path) -> FileSettings:
     """Returns a JSON file's object, an empty one if there is no such file."""
-    return read_object(path) if path.is_file() else {}
-
-
-def object_in(path: Path, values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Returns the object under a name, an empty one if there is none."""
-    value = values.get(name)
-    if value is not None and not isinstance(value, dict):
-        raise InputError(f"{path}: {name} must be an object, got a {type(value).__name__}")
-    return value or {}
+    return read_object(path) if path.is_file() else FileSettings(path, {})
 
 
 def architectures(values: Mapping[str, Any]) -> list[str]:
     """Returns the names of classes in config.json."""
     names = values.get("architectures")
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-
-
-def number_in(path: Path, values: Mapping[str, Any], name: str, least: int = 1) -> int | None:
-    """Returns the whole number under a name, None if there is none."""
-    number = values.get(name)
-    if number is not None and (type(number) is not int or number < least):
-        what = f"whole number of at least {least}" if least > 1 else "positive integer"
-        raise InputError(f"{path}: {name} must be a {what}, got {number!r}")
-    return number
 
 
 def inside(folder: Path, name: Any) -> Path:
@@ -100,41 +144,6 @@ def inside(folder: Path, name: Any) -> Path:
     return folder / path
 
 
-def check_vector_names(
-    path: Path, values: Mapping[str, Any], allowed: tuple[str, ...] = ("sentence_embedding",)
-) -> None:
-    """Checks that a module of sentence-transformers takes and returns vectors of these names."""
-    for name in ("module_input_name", "module_output_name"):
-        if values.get(name) not in (None, *allowed):
-            raise InputError(f"{path}: {name} must be {allowed[0]!r}, got {values[name]!r}")
-
-
-def refuse_unknown(path: Path, values: Mapping[str, Any], supported: frozenset[str]) -> None:
-    """InputError names a setting that is not supported, unless it is empty or off."""
-    for name, value in values.items():
-        if name not in supported and value not in (None, False, {}, [], ""):
-            raise unknown_setting(path, name, value)
-
-
-_TORCH = re.compile(r"torch\.nn\.(?:\w+\.)*(\w+)(\(\))?$")
-
-
-def torch_activation(path: Path, setting: str, name: Any, known: Mapping[str, str]) -> str:
-    """Returns our name of a class of torch.nn; InputError names the known ones."""
-    match = _TORCH.match(name) if isinstance(name, str) else None
-    if match is None or match[1] not in known:
-        raise InputError(f"{path}: {setting} must be torch.nn's {', '.join(known)}, got {name!r}")
-    return known[match[1]]
-
-
-def unknown_setting(path: Path, name: str, value: Any) -> InputError:
-    """The error of a setting that is not supported."""
-    return InputError(
-        f"{path}: {name} is not supported, got {reprlib.repr(value)}, which is neither "
-        "followed nor known to change no vector; remove it if it changes none"
-    )
-
-
 _MOST_PICKLED = 1 << 16  # bytes that name the tensors of a layer or two
 # The types of storages, as little-endian NumPy has them; bfloat16 are the upper halves of float32.
 _DTYPES_OF_TORCH = {
@@ -143,14 +152,7 @@ _DTYPES_OF_TORCH = {
     "DoubleStorage": "<f8",
     "BFloat16Storage": "<u2",
 }
-_MODULES = ("torch", "torch.storage")
-
-
-class _Storage(NamedTuple):
-    """A type of numbers, and the numbers' bytes."""
-
-    kind: str
-    data: bytes
+_Storage = tuple[str, bytes]  # a type of numbers, and the numbers' bytes
 
 
 def read_torch(path: Path) -> dict[str, np.ndarray]:
@@ -166,8 +168,8 @@ def read_torch(path: Path) -> dict[str, np.ndarray]:
                 raise ValueError("it is not as torch.save writes a small file")
             if order in sizes and archive.read(order) != b"little":
                 raise ValueError("its numbers are not little-endian")
-            read = _Tensors(archive.read(name), lambda key: archive.read(f"{folder}data/{key}"))
-            tensors = read.load()
+            data = io.BytesIO(archive.read(name))
+            tensors = _Tensors(data, lambda key: archive.read(f"{folder}data/{key}")).load()
     except OSError as error:
         raise refusal(error, f"{path}: cannot be read: {error.strerror}") from error
     except Exception as error:  # whatever a damaged pickle or archive leads to
@@ -184,8 +186,8 @@ def read_torch(path: Path) -> dict[str, np.ndarray]:
 class _Tensors(pickle.Unpickler):
     """Reads tensors; a pickle that names any other function or class is refused."""
 
-    def __init__(self, data: bytes, read: Callable[[str], bytes]) -> None:
-        super().__init__(io.BytesIO(data))
+    def __init__(self, data: io.BytesIO, read: Callable[[str], bytes]) -> None:
+        super().__init__(data)
         self._read = read
 
     def find_class(self, module: str, name: str) -> Any:
@@ -193,7 +195,7 @@ class _Tensors(pickle.Unpickler):
             return OrderedDict
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
             return _rebuilt
-        if module in _MODULES and name in _DTYPES_OF_TORCH:
+        if module in ("torch", "torch.storage") and name in _DTYPES_OF_TORCH:
             return name
         raise pickle.UnpicklingError(f"{module}.{name} is refused, a file can run code by it")
 
@@ -201,20 +203,18 @@ class _Tensors(pickle.Unpickler):
         what, kind, key, *_ = pid
         if what != "storage" or kind not in _DTYPES_OF_TORCH or not str(key).isdecimal():
             raise pickle.UnpicklingError("it holds something other than tensors")
-        return _Storage(kind, self._read(str(key)))
+        return kind, self._read(str(key))
 
 
 def _rebuilt(
     storage: _Storage, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any
 ) -> np.ndarray:
     """Returns a tensor, float32, whose numbers lie in order."""
-    usual = tuple(math.prod(size[place + 1 :]) for place in range(len(size)))
-    if tuple(stride) != usual:
+    if tuple(stride) != tuple(math.prod(size[place + 1 :]) for place in range(len(size))):
         raise pickle.UnpicklingError("the numbers of a tensor do not lie in order")
-    numbers = np.frombuffer(storage.data, _DTYPES_OF_TORCH[storage.kind])[offset:][
-        : math.prod(size)
-    ]
-    if storage.kind == "BFloat16Storage":
+    kind, data = storage
+    numbers = np.frombuffer(data, _DTYPES_OF_TORCH[kind])[offset:][: math.prod(size)]
+    if kind == "BFloat16Storage":
         numbers = (numbers.astype("<u4") << 16).view("<f4")
     return numbers.astype(np.float32).reshape(size)
 
@@ -224,7 +224,7 @@ class EncoderFiles:
     """What a folder of Hugging Face with an encoder says, weights apart."""
 
     folder: Path
-    values: Mapping[str, Any]  # of its config.json
+    values: FileSettings  # of its config.json
     config: EncoderConfig
     convert: str  # what converts other weights to safetensors, for messages
 
@@ -373,44 +373,22 @@ def write_bundle(
                 f"{bundle.source}: its weights give no text a vector of finite numbers, as after a "
                 "training that failed or in 16 bits that were too few; take other weights"
             )
-        write_probe(temporary, outputs)
+        kept: dict[str, Any] = dict(outputs)
+        np.savez(Path(temporary, PROBE), **kept)
         write_metadata(temporary, bundle)
         os.chmod(temporary, 0o755)  # mkdtemp gives access to its user only
-        return _publish(temporary, bundle)
+        try:
+            place_folder(temporary, bundle.path)
+        except FileExistsError as error:
+            there = whole_bundle(bundle.path)
+            if there is None or replace(there, files={}) != replace(bundle, files={}):
+                raise InputError(
+                    f"{bundle.path}: exists and is not empty, name a new folder or remove it"
+                ) from error
+        return read_bundle(bundle.path)
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
         raise OSError(error.errno, error.strerror, bundle.path) from error  # of a full disk
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _publish(temporary: str, bundle: Bundle) -> Bundle:
-    try:
-        place_folder(temporary, bundle.path)
-    except FileExistsError as error:
-        if _is_remnant(Path(bundle.path), Path(temporary)):
-            place_folder(temporary, bundle.path, replaces=True)
-        there = whole_bundle(bundle.path)
-        if there is None or replace(there, files={}) != replace(bundle, files={}):
-            raise InputError(
-                f"{bundle.path}: exists and is not empty, name a new folder or remove it"
-            ) from error
-    return read_bundle(bundle.path)
-
-
-def _is_remnant(folder: Path, whole: Path) -> bool:
-    """Whether a folder holds nothing but files of a bundle, and not all that is in them.
-
-    So a power cut may leave one that an earlier version wrote.
-    """
-    if not (folder / METADATA).is_file():
-        return False
-    there, ours = ({file.name for file in place.iterdir()} for place in (folder, whole))
-    if not there <= ours:
-        return False
-    data = (folder / METADATA).read_bytes()
-    if not is_torn(data) and data != (whole / METADATA).read_bytes():
-        return False
-    same = (file_sha256(folder / name) == file_sha256(whole / name) for name in there)
-    return there < ours or not all(same)

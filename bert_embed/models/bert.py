@@ -22,7 +22,7 @@ from bert_embed.models.encoder import (
 
 # Hugging Face's names of our modules; the first four are tensors themselves. Google-research has
 # the same, with slashes.
-_MODULES = {
+MODULES = {
     "embeddings/word": "embeddings.word_embeddings",
     "embeddings/position": "embeddings.position_embeddings",
     "embeddings/type": "embeddings.token_type_embeddings",
@@ -59,7 +59,7 @@ _MODULES_OF = {
         "attention_norm": "attention.LayerNorm",
     },
 }
-_GOOGLE = {ours: theirs.replace(".", "/") for ours, theirs in _MODULES.items()}
+_GOOGLE = {ours: theirs.replace(".", "/") for ours, theirs in MODULES.items()}
 _OFFICIAL = {
     "embeddings/word": "word_embeddings/embeddings",
     "embeddings/position": "position_embedding/embeddings",
@@ -137,7 +137,7 @@ class BertConfig(EncoderConfig):
         "xlm-roberta": "an XLM-RoBERTa encoder",
         "camembert": "a CamemBERT encoder",
     }
-    modules: ClassVar[Mapping[str, str]] = _MODULES
+    modules: ClassVar[Mapping[str, str]] = MODULES
     in_tables: ClassVar[tuple[str, ...]] = ("embeddings/relative",)
     prefixes: ClassVar[tuple[str, ...]] = ("bert.", "distilbert.", "electra.", "mpnet.", "roberta.")
     ignored: ClassVar[tuple[str, ...]] = (
@@ -195,15 +195,10 @@ class BertConfig(EncoderConfig):
             raise InputError("config.json: is_decoder must be false, decoders are not supported")
         theirs = _DISTILBERT_FIELDS if model_type == "distilbert" else {}
         sizes = sizes_of(values, theirs)
-        return cls(
-            **{
-                **sizes,
-                "hidden_act": activation(values, theirs.get("hidden_act", "hidden_act")),
-                "type_vocab_size": values.get("type_vocab_size", 2),
-                "layer_norm_eps": values.get("layer_norm_eps", 1e-12),
-                **_peculiarities(model_type, sizes, values),
-            }
-        )
+        usual = {"type_vocab_size": 2, "layer_norm_eps": 1e-12}
+        fields = sizes | {name: values.get(name, value) for name, value in usual.items()}
+        fields["hidden_act"] = activation(values, theirs.get("hidden_act", "hidden_act"))
+        return cls(**fields | _peculiarities(model_type, sizes, values))
 
     @classmethod
     def unknown_settings(cls, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -284,11 +279,8 @@ def _peculiarities(
     if model_type != "mpnet":
         return {"max_position_embeddings": positions}
     buckets = values.get("relative_attention_num_buckets", _MPNET_BUCKETS)
-    return {
-        "max_position_embeddings": positions,
-        "type_vocab_size": 0,
-        "relative_buckets": buckets,
-    }
+    fields = {"type_vocab_size": 0, "relative_buckets": buckets}
+    return {"max_position_embeddings": positions, **fields}
 
 
 def padding_of(values: Mapping[str, Any]) -> int:

@@ -66,9 +66,11 @@ class Ops(Protocol):
 
     def add(self, x: Any, y: Any) -> Any:
         """Returns `x + y`; either may have fewer dimensions, or one row for all."""
+        return x + y
 
     def multiply(self, x: Any, y: Any) -> Any:
         """Returns `x * y` of the same shape."""
+        return x * y
 
     def activated(self, x: Any, activation: str) -> Any:
         """Returns "gelu" (erf), "gelu_new" (tanh), "relu", "silu", "tanh", "sigmoid" or "log1p"."""
@@ -104,6 +106,8 @@ class Ops(Protocol):
 
     def largest_against(self, x: Any, table: str, bias: str | None, block: int) -> Any:
         """Returns the largest of each row's `against`, `[rows, rows of the table]`."""
+        against = self.against(x, table, bias, block)
+        return self.joined([self.over_tokens(part, "max") for part in against])
 
     def over_tokens(self, x: Any, pooling: Literal["max", "sum", "mean", "first"]) -> Any:
         """Returns `[rows, width]` of `[tokens, width]`; padding does not count."""
@@ -134,43 +138,41 @@ _IGNORED = (
     r"embeddings\.(position_ids|token_type_ids)$",
 )
 # Settings of any config.json that change no vector, or that tokenizers and heads follow.
-_HARMLESS = frozenset(
-    (
-        # What wrote the file, and for what; how the code runs
-        *("_name_or_path", "name_or_path", "_commit_hash", "transformers_version", "model_type"),
-        *("architectures", "auto_map", "trust_remote_code", "tokenizer_class", "torch_dtype"),
-        *("dtype", "torchscript", "use_bfloat16", "tf_legacy_loss", "xla_device", "use_cache"),
-        *("attn_implementation", "_attn_implementation", "_attn_implementation_autoset"),
-        *("_attn_implementation_internal", "_experts_implementation", "chunk_size_feed_forward"),
-        *("transformers.js_config", "unsloth_fixed", "unsloth_version", "model_max_length"),
-        *("max_seq_length", "vocab_size_or_config_json_file", "use_flash_attn"),
-        # Training; dropout is known by its name
-        *("initializer_range", "initializer_cutoff_factor", "gradient_checkpointing"),
-        *("finetuning_task", "pre_trained", "training", "matryoshka_dimensions", "emb_size"),
-        # What else is returned
-        *("output_hidden_states", "output_attentions", "output_past", "return_dict"),
-        *("use_return_dict", "tie_last_hidden_states"),
-        # Tokens: tokenizers and positions follow the padding's, where it counts
-        *("pad_token_id", "bos_token_id", "eos_token_id", "sep_token_id", "cls_token_id"),
-        *("unk_token_id", "mask_token_id", "decoder_start_token_id"),
-        # Heads: their importers read what they follow
-        *("id2label", "label2id", "num_labels", "problem_type", "tie_word_embeddings"),
-        *("tie_encoder_decoder", "tie_weights_", "sentence_transformers"),
-        *("sbert_ce_default_activation_function", "classifier_activation", "classifier_bias"),
-        *("classifier_pooling", "decoder_bias", "summary_type", "summary_use_proj"),
-        *("summary_activation", "summary_proj_to_labels", "task_specific_params"),
-        *("directionality", "pooler_fc_size", "pooler_num_attention_heads"),
-        *("pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"),
-        # Generation
-        *("max_length", "min_length", "do_sample", "early_stopping", "num_beams"),
-        *("num_beam_groups", "diversity_penalty", "temperature", "top_k", "top_p", "typical_p"),
-        *("repetition_penalty", "length_penalty", "no_repeat_ngram_size"),
-        *("encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences"),
-        *("output_scores", "return_dict_in_generate", "forced_bos_token_id"),
-        *("forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty"),
-        *("suppress_tokens", "begin_suppress_tokens", "prefix"),
-    )
-)
+_HARMLESS = {
+    # What wrote the file, and for what; how the code runs
+    *("_name_or_path", "name_or_path", "_commit_hash", "transformers_version", "model_type"),
+    *("architectures", "auto_map", "trust_remote_code", "tokenizer_class", "torch_dtype"),
+    *("dtype", "torchscript", "use_bfloat16", "tf_legacy_loss", "xla_device", "use_cache"),
+    *("attn_implementation", "_attn_implementation", "_attn_implementation_autoset"),
+    *("_attn_implementation_internal", "_experts_implementation", "chunk_size_feed_forward"),
+    *("transformers.js_config", "unsloth_fixed", "unsloth_version", "model_max_length"),
+    *("max_seq_length", "vocab_size_or_config_json_file", "use_flash_attn"),
+    # Training; dropout is known by its name
+    *("initializer_range", "initializer_cutoff_factor", "gradient_checkpointing"),
+    *("finetuning_task", "pre_trained", "training", "matryoshka_dimensions", "emb_size"),
+    # What else is returned
+    *("output_hidden_states", "output_attentions", "output_past", "return_dict"),
+    *("use_return_dict", "tie_last_hidden_states"),
+    # Tokens: tokenizers and positions follow the padding's, where it counts
+    *("pad_token_id", "bos_token_id", "eos_token_id", "sep_token_id", "cls_token_id"),
+    *("unk_token_id", "mask_token_id", "decoder_start_token_id"),
+    # Heads: their importers read what they follow
+    *("id2label", "label2id", "num_labels", "problem_type", "tie_word_embeddings"),
+    *("tie_encoder_decoder", "tie_weights_", "sentence_transformers"),
+    *("sbert_ce_default_activation_function", "classifier_activation", "classifier_bias"),
+    *("classifier_pooling", "decoder_bias", "summary_type", "summary_use_proj"),
+    *("summary_activation", "summary_proj_to_labels", "task_specific_params"),
+    *("directionality", "pooler_fc_size", "pooler_num_attention_heads"),
+    *("pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"),
+    # Generation
+    *("max_length", "min_length", "do_sample", "early_stopping", "num_beams"),
+    *("num_beam_groups", "diversity_penalty", "temperature", "top_k", "top_p", "typical_p"),
+    *("repetition_penalty", "length_penalty", "no_repeat_ngram_size"),
+    *("encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences"),
+    *("output_scores", "return_dict_in_generate", "forced_bos_token_id"),
+    *("forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty"),
+    *("suppress_tokens", "begin_suppress_tokens", "prefix"),
+}
 
 
 class TensorSource(NamedTuple):

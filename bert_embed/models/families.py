@@ -39,16 +39,12 @@ def config_from_huggingface(values: Any) -> EncoderConfig:
     model_type = values.get("model_type")
     family = _BY_MODEL_TYPE.get(model_type) if isinstance(model_type, str) else None
     if family is None:
-        raise InputError(_refusal(model_type))
+        reason = _REFUSED.get(model_type) if isinstance(model_type, str) else None
+        why = f"its models have {reason}" if reason else "other models have other layers"
+        raise InputError(
+            f"config.json: model_type must be one of {', '.join(_BY_MODEL_TYPE)}, got "
+            f"{model_type!r}: {why}; take a model of one of these kinds"
+        )
     if model_type == "bert" and values.get("position_embedding_type") == "alibi":
         family = JinaConfig
     return family.from_huggingface(values)
-
-
-def _refusal(model_type: Any) -> str:
-    reason = _REFUSED.get(model_type) if isinstance(model_type, str) else None
-    why = f"its models have {reason}" if reason else "other models have other layers"
-    return (
-        f"config.json: model_type must be one of {', '.join(_BY_MODEL_TYPE)}, got {model_type!r}: "
-        f"{why}; take a model of one of these kinds"
-    )

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bert_embed.base.errors import InputError
+from bert_embed.models.bert import MODULES
 from bert_embed.models.encoder import (
     ACTIVATIONS,
     EncoderConfig,
@@ -358,22 +359,14 @@ class JinaConfig(EncoderConfig):
         "mlp.up_gated_layer": ("mlp.up", "mlp.gate"),
     }
     modules: ClassVar[Mapping[str, str]] = {
-        "embeddings/word": "embeddings.word_embeddings",
-        "embeddings/type": "embeddings.token_type_embeddings",
-        "embeddings/norm": "embeddings.LayerNorm",
-        "query": "attention.self.query",
-        "key": "attention.self.key",
-        "value": "attention.self.value",
+        **MODULES,
         "query_norm": "attention.self.layer_norm_q",
         "key_norm": "attention.self.layer_norm_k",
-        "attention_output": "attention.output.dense",
-        "attention_norm": "attention.output.LayerNorm",
         "second_norm": "layer_norm_1",
         "gate": "mlp.gate",
         "up": "mlp.up",
         "output": "mlp.wo",
         "output_norm": "mlp.layernorm",
-        "pooler": "pooler.dense",
     }
     settings: ClassVar[tuple[str, ...]] = (
         *("position_embedding_type", "type_vocab_size", "layer_norm_eps", *_JINA_USUAL),

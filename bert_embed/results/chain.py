@@ -15,15 +15,9 @@ import zstandard
 from bert_embed.base.errors import InputError
 from bert_embed.base.json import from_json, to_json
 from bert_embed.results.names import EARLIER_RUNS
-from bert_embed.results.run_record import (
-    EarlierRun,
-    EarlierRuns,
-    RunRecord,
-    hash_with,
-    read_record,
-)
-from bert_embed.storage.file_info import FileInfo
+from bert_embed.results.run_record import EarlierRun, EarlierRuns, RunRecord, hash_with, read_record
 from bert_embed.storage.files import join, read_bytes, write_bytes
+from bert_embed.storage.local import FileInfo
 
 
 @dataclass(frozen=True)
@@ -122,7 +116,8 @@ class EarlierLists:
                 begun.add(listed.hash)
                 waiting.append(newest)
                 continue
-            runs = listed.named or self._extended(listed) or _kept(place, run)
+            runs = self._extended(listed)
+            runs = runs or tuple(output.named for output in read_chain(place, run) or ())
             if not runs and newest is None:
                 found = read_record(listed.newest.output) if listed.newest.run else None
                 if found is not None and found.run == listed.newest.run:
@@ -144,7 +139,3 @@ class EarlierLists:
         runs = () if before is None else self._lists.get(before.hash, ())
         extended = hash_with("" if before is None else before.hash, listed.newest)
         return (*runs, listed.newest) if extended == listed.hash else ()
-
-
-def _kept(folder: str, record: RunRecord) -> tuple[EarlierRun, ...]:
-    return tuple(output.named for output in read_chain(folder, record) or ())

@@ -22,16 +22,19 @@ from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, StorageError
 from bert_embed.models.heads.head import Kind, Settings
 from bert_embed.models.heads.kinds import KINDS
-from bert_embed.results.columns import Columns, WantedColumns, decoded, read_as_decimals
-from bert_embed.results.json_lines import count_lines, read_lines, write_jsonl
-from bert_embed.results.names import parse_name
-from bert_embed.results.parquet import (
+from bert_embed.results.columns import (
+    Columns,
+    WantedColumns,
     count_parquet,
+    decoded,
     open_parquet,
+    read_as_decimals,
     read_parquet,
     write_loadable,
     write_parquet,
 )
+from bert_embed.results.json_lines import count_lines, read_lines, write_jsonl
+from bert_embed.results.names import parse_name
 from bert_embed.results.tf_example import count_tfrecord, read_tfrecord, write_tfrecord
 from bert_embed.storage.files import open_raw
 
@@ -241,7 +244,7 @@ def row_batches(
     """
     types = {"id": settings.get("id_type", "string"), **(types or {})}
     wanted = WantedColumns(
-        *(KINDS[kind], settings, columns, vectors, min(rows, limit or rows), types, check_pages),
+        *(KINDS[kind], settings, columns, vectors, min(rows, limit or rows), types, check_pages)
     )
     name, first = Path(path).name, 0
     check_package(name)

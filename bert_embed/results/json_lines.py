@@ -13,6 +13,7 @@ from bert_embed.models.heads.head import EMBEDDING, SCALE, Kind, Settings
 from bert_embed.results.columns import (
     FACTS,
     INTEGERS,
+    MOST_BYTES,
     Columns,
     WantedColumns,
     arrow_type,
@@ -21,7 +22,6 @@ from bert_embed.results.columns import (
     typed_ids,
 )
 from bert_embed.results.names import INTEGER_DTYPES, output_dtype, restored
-from bert_embed.results.parquet import MOST_BYTES
 
 # JSON has no notation for their values; Arrow writes them as text.
 _AS_TEXT = (pa.types.is_decimal, pa.types.is_date, pa.types.is_time)

@@ -45,10 +45,11 @@ def stored(vectors: np.ndarray, dtype: str) -> StoredVectors:
     and rounds; a vector of zeros has scale 0. ubinary keeps whether a number is above 0.
     """
     one_of("output_dtype", dtype, OUTPUT_DTYPES)
-    if dtype == "float16":
-        return StoredVectors(_clipped(vectors, dtype).astype(np.float16))
-    if dtype == "bfloat16":
-        return StoredVectors(_clipped(vectors, dtype).astype(ml_dtypes.bfloat16).view(np.uint16))
+    if dtype in _LARGEST:
+        clipped = np.clip(vectors, -_LARGEST[dtype], _LARGEST[dtype])
+        is_half = dtype == "float16"
+        rounded = clipped.astype(np.float16 if is_half else ml_dtypes.bfloat16)
+        return StoredVectors(rounded if is_half else rounded.view(np.uint16))
     if dtype == "int8":
         return _int8(vectors)
     if dtype == "ubinary":
@@ -92,10 +93,6 @@ def _signs() -> np.ndarray:
     """Returns the numbers that each byte of ubinary holds, float32 `[256, 8]`."""
     bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
     return bits.astype(np.float32) * 2 - 1
-
-
-def _clipped(vectors: np.ndarray, dtype: str) -> np.ndarray:
-    return np.clip(vectors, -_LARGEST[dtype], _LARGEST[dtype])
 
 
 def _int8(vectors: np.ndarray) -> StoredVectors:

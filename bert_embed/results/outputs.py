@@ -16,15 +16,16 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from bert_embed.backends.processor import available_cores
 from bert_embed.base.arguments import path_text
 from bert_embed.base.arrays import text_hashes
+from bert_embed.base.environment import available_cores
 from bert_embed.base.errors import InputError, SettingError, counted
 from bert_embed.base.json import json_object
 from bert_embed.base.threads import in_parallel
 from bert_embed.bundle.fingerprints import difference
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.results.chain import EarlierLists
+from bert_embed.results.columns import METADATA_KEY
 from bert_embed.results.files import Rows, deleted_batches, holds_vectors, row_batches
 from bert_embed.results.names import (
     BLOCK_RECORDS,
@@ -33,10 +34,9 @@ from bert_embed.results.names import (
     block_record_name,
     by_number,
     kinds_of,
-    output_name,
+    part_of,
     vectors_of,
 )
-from bert_embed.results.parquet import METADATA_KEY
 from bert_embed.results.run_record import (
     EarlierRun,
     RunRecord,
@@ -45,7 +45,6 @@ from bert_embed.results.run_record import (
     read_record,
     run_folders,
 )
-from bert_embed.storage.file_info import FileInfo, crc32c_of, crc32c_of_file, opened
 from bert_embed.storage.files import (
     absolute,
     files_in,
@@ -55,10 +54,9 @@ from bert_embed.storage.files import (
     names_in,
     open_listed,
     read_bytes,
-    stat,
 )
 from bert_embed.storage.gcs import store_errors
-from bert_embed.storage.local import is_file
+from bert_embed.storage.local import FileInfo, crc32c_of_file, is_file, opened
 
 _Folder = str | os.PathLike[str]
 Folders = _Folder | Sequence[_Folder]
@@ -327,20 +325,14 @@ def vector_files(
 
 
 def checked_files(folder: _Folder, record: RunRecord | None, files: _Files) -> Iterator[Path]:
+    """Yields the paths of those listed files that are finished; InputError if one is damaged."""
     for name, file in files.items():
-        with _checked_file(folder, record, name, file) as path:
-            if path is not None:
-                yield path
-
-
-@contextmanager
-def _checked_file(
-    folder: _Folder, record: RunRecord | None, name: str, file: FileInfo
-) -> Iterator[Path | None]:
-    """The path of a listed file, None if it is not finished; InputError if it is damaged."""
-    with _local_file(folder, name, file) as path:
-        is_written = record is None or _is_written(folder, record, name, path)
-        yield path if is_written else None
+        with _local_file(folder, name, file) as path:
+            if record is not None:
+                with opened(path) as held:
+                    if not _is_written(folder, record, name, path, held):
+                        continue
+            yield path
 
 
 def each_file(
@@ -389,12 +381,14 @@ def files_of(
         files |= _vectors_in(folder, place, record)
     if finished is None:
         return files
-    return {name: file for name, file in files.items() if _record_of(name) in finished}
+    return {
+        name: file for name, file in files.items() if block_record_name(*part_of(name)) in finished
+    }
 
 
 @contextmanager
-def _local_file(folder: _Folder, name: str, file: FileInfo | None = None) -> Iterator[Path]:
-    """The path of a file, of one in a store, listed or not, that of a copy."""
+def _local_file(folder: _Folder, name: str, file: FileInfo) -> Iterator[Path]:
+    """The path of a listed file, of one in a store that of a copy."""
     place = join(os.fspath(folder), name)
     if not is_remote(place):
         yield Path(place)
@@ -402,7 +396,7 @@ def _local_file(folder: _Folder, name: str, file: FileInfo | None = None) -> Ite
     with tempfile.TemporaryDirectory(prefix="bert-embed-") as temporary:
         copy = Path(temporary, name)
         copy.parent.mkdir()
-        with store_errors(), open_listed(file or stat(place)) as stored, copy.open("wb") as target:
+        with store_errors(), open_listed(file) as stored, copy.open("wb") as target:
             shutil.copyfileobj(stored, target, _COPIED_BYTES)
         try:
             yield copy
@@ -429,10 +423,8 @@ def _vectors_in(folder: _Folder, kind: str, record: RunRecord | None) -> _Files:
     return {name: files[name] for name in sorted(files, key=by_number)}
 
 
-def _is_written(
-    folder: _Folder, record: RunRecord, name: str, path: Path, held: BinaryIO | None = None
-) -> bool:
-    """Returns whether a file is finished; files of a run in progress may not be."""
+def _is_written(folder: _Folder, record: RunRecord, name: str, path: Path, held: BinaryIO) -> bool:
+    """Returns whether an open file is finished; files of a run in progress may not be."""
     file = _recorded(folder, record, name)
     if file is None:
         if not record.is_done:
@@ -440,11 +432,9 @@ def _is_written(
         if not has_block_records(folder):
             return True
         raise InputError(_damage(path, "no block record of its run names it"))
-    size = stat(os.fspath(path)).size if held is None else held.seek(0, os.SEEK_END)
-    if held is not None:
-        held.seek(0)
-    crc32c = crc32c_of(path) if held is None else crc32c_of_file(held)
-    if (size, crc32c) != (file["bytes"], file["crc32c"]):
+    size = held.seek(0, os.SEEK_END)
+    held.seek(0)
+    if (size, crc32c_of_file(held)) != (file["bytes"], file["crc32c"]):
         raise InputError(_damage(path, "size or checksum are not those that its run wrote"))
     return True
 
@@ -452,19 +442,13 @@ def _is_written(
 def _recorded(folder: _Folder, record: RunRecord, name: str) -> dict[str, Any] | None:
     """Returns the entry of a file in the block record of its part; None if there is none."""
     with store_errors():
-        data = read_bytes(join(os.fspath(folder), _record_of(name)))
+        data = read_bytes(join(os.fspath(folder), block_record_name(*part_of(name))))
     try:
         block_record = orjson.loads(data or b"{}")
         file = block_record["files"][name] if block_record["run"] == record.run else None
         return file if file is None or {"bytes", "crc32c"} <= file.keys() else None
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
-
-
-def _record_of(name: str) -> str:
-    """The name of the block record of a file's part."""
-    parsed = output_name(name)
-    return block_record_name(parsed.block, parsed.part)
 
 
 def has_block_records(folder: _Folder) -> bool:

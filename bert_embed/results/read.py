@@ -100,11 +100,9 @@ def read_batches(
     """
     rows = whole_number("rows", rows, least=1)
     settings, batches = read_rows(folder, "sentence", partial, rows)
+    shape = (-1, *settings["shape"])
     return (
-        (
-            batch.columns["id"].to_pylist(),
-            own_memory(batch.vectors).reshape(-1, *settings["shape"]),
-        )
+        (batch.columns["id"].to_pylist(), own_memory(batch.vectors).reshape(shape))
         for batch in batches
         if len(batch)
     )
@@ -180,37 +178,33 @@ def read_rows(
     folder: Folders, kind: str, partial: bool = False, rows: int = BATCH_ROWS
 ) -> tuple[dict[str, Any], Iterator[Rows]]:
     """What a run says of its vectors, and the rows of one kind, of each document the newest."""
-    outputs, files = _listed(folder, kind, partial)
-    newest = _newest(outputs, kind)
+    outputs, files, newest = _listed(folder, kind, partial)
 
     def batches() -> Iterator[Rows]:
         for number, output in enumerate(outputs):
             check_pages = not has_block_records(output.folder)
             for path in files[number]:
-                read = row_batches(
-                    path, output.settings, kind=kind, rows=rows, check_pages=check_pages
-                )
-                yield from (newest.of(number, batch) for batch in read)
+                how: Any = {"kind": kind, "rows": rows, "check_pages": check_pages}
+                for batch in row_batches(path, output.settings, **how):
+                    yield newest.of(number, batch)
 
     return outputs[0].settings, batches()
 
 
-def _newest(outputs: list[Output], granularity: str) -> NewestRows:
-    """Chooses the newest rows; warns where nothing says which of two are newer."""
-    newest = NewestRows(outputs, granularity)
+def _listed(
+    folder: Folders, kind: str, partial: bool
+) -> tuple[list[Output], list[Iterator[Path]], NewestRows]:
+    """The outputs, and the files of each, which are listed and compared with its record now.
+
+    With what chooses the newest rows; warns where nothing says which of two are newer.
+    """
+    partial, outputs = switch("partial", partial), open_outputs(folder, kind)
+    listed = [files_of(one.folder, one.record, kind, partial, one.finished) for one in outputs]
+    newest = NewestRows(outputs, kind)
     for overlap in newest.overlaps():
         warnings.warn(overlap, stacklevel=4)
-    return newest
-
-
-def _listed(folder: Folders, kind: str, partial: bool) -> tuple[list[Output], list[Iterator[Path]]]:
-    """The outputs, and the files of each, which are listed and compared with its record now."""
-    partial, outputs = switch("partial", partial), open_outputs(folder, kind)
-    listed = [
-        files_of(output.folder, output.record, kind, partial, output.finished) for output in outputs
-    ]
     pairs = zip(outputs, listed, strict=True)
-    return outputs, [checked_files(one.folder, one.record, files) for one, files in pairs]
+    return outputs, [checked_files(one.folder, one.record, files) for one, files in pairs], newest
 
 
 def read_tokens(folder: Folders, partial: bool = False) -> Iterator[DocumentUnits]:
@@ -230,8 +224,7 @@ def read_words(folder: Folders, partial: bool = False) -> Iterator[DocumentUnits
 
 
 def _read_units(folder: Folders, granularity: str, partial: bool) -> Iterator[DocumentUnits]:
-    outputs, files = _listed(folder, granularity, partial)
-    newest = _newest(outputs, granularity)
+    outputs, files, newest = _listed(folder, granularity, partial)
 
     def documents() -> Iterator[DocumentUnits]:
         for number, output in enumerate(outputs):

@@ -17,7 +17,6 @@ import orjson
 from bert_embed.base.errors import InputError, required
 from bert_embed.base.json import from_json, is_torn, json_bytes, json_object, to_json
 from bert_embed.results.names import DATA_FILES, RUN_FILE, parse_name
-from bert_embed.storage.file_info import FileInfo, fixed_folder, is_glob
 from bert_embed.storage.files import (
     absolute,
     change,
@@ -27,6 +26,7 @@ from bert_embed.storage.files import (
     read_bytes,
     stat,
 )
+from bert_embed.storage.local import FileInfo, fixed_folder, is_glob
 
 _KEYS = {"format", "run", "status"}  # of every version
 FORMAT = 2  # rises when a key gets another meaning
@@ -59,12 +59,11 @@ class EarlierRuns:
     runs: int
     hash: str  # of all, in their order
     newest: EarlierRun  # the last of them
-    named: tuple[EarlierRun, ...] = ()  # all, in what earlier versions wrote
 
     @classmethod
-    def of(cls, runs: Sequence[EarlierRun], named: tuple[EarlierRun, ...] = ()) -> "EarlierRuns":
+    def of(cls, runs: Sequence[EarlierRun]) -> "EarlierRuns":
         """The same of a list that is not empty."""
-        return cls(len(runs), reduce(hash_with, runs, ""), runs[-1], named)
+        return cls(len(runs), reduce(hash_with, runs, ""), runs[-1])
 
 
 def hash_with(of_earlier: str, run: EarlierRun) -> str:
@@ -293,7 +292,7 @@ class RunRecord:
     @property
     def settings(self) -> dict[str, Any]:
         """What the vectors, or the examples, are."""
-        return (self.examples if self.vectors is None else self.vectors) or {}
+        return getattr(self, self.kind) or {}
 
     @property
     def numbers(self) -> Result:
@@ -394,9 +393,7 @@ def listed_runs(path: str) -> list[ListedRun]:
     files: dict[str, dict[str, int]] = {folder: {} for folder in records}
     for file in names if records else ():
         folder, kind, name = file.path.rsplit("/", 2)
-        if name == RUN_FILE:
-            continue
-        if parse_name(f"{kind}/{name}") is None:
+        if name == RUN_FILE or parse_name(f"{kind}/{name}") is None:
             continue
         if folder not in records:
             raise InputError(
@@ -428,7 +425,6 @@ def parse_record(data: bytes, path: str) -> RunRecord:
         )
     if version != FORMAT:
         raise InputError(f"{folder} is not the output of `embed`: {path} is not the record of one")
-    _gather_earlier(values, path)
     record = replace(from_json(RunRecord, values, path), result=None)
     if (record.vectors is None) == (record.examples is None):
         raise InputError(f"{path} is damaged: it must have vectors or examples")
@@ -442,21 +438,6 @@ def parse_record(data: bytes, path: str) -> RunRecord:
     if record.is_done or "counts" in values:
         record = replace(record, result=from_json(Result, values, path))
     return record
-
-
-@dataclass(frozen=True)
-class _Named:
-    """How earlier versions name the runs that a run continues."""
-
-    skip_existing: tuple[EarlierRun, ...]
-
-
-def _gather_earlier(values: dict[str, Any], path: str) -> None:
-    """Replaces the list of earlier runs that earlier versions wrote by `EarlierRuns`."""
-    read = values.get("input")
-    if isinstance(read, dict) and isinstance(read.get("skip_existing"), list):
-        named = from_json(_Named, read, path, "input.").skip_existing
-        read["skip_existing"] = EarlierRuns.of(named, named) if named else None
 
 
 @dataclass(frozen=True)

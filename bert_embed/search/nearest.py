@@ -12,10 +12,7 @@ from bert_embed.base.errors import counted, required
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.models.heads.similarities import DENSE, Similarity
 from bert_embed.results.files import row_batches
-from bert_embed.results.outputs import (
-    each_file,
-    has_block_records,
-)
+from bert_embed.results.outputs import each_file, has_block_records
 
 PLACES = ("id", "start", "stop")
 PLACE_ROWS = 1 << 16  # that are read at a time, without their vectors

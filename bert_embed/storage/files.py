@@ -1,5 +1,6 @@
 """Lists, reads and writes files: on this machine, in Cloud Storage (gs://) or in S3 (s3://)."""
 
+import glob
 import importlib
 import io
 import os
@@ -14,15 +15,18 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 from bert_embed.base.errors import InputError, StorageError, is_passing, naming
 from bert_embed.base.threads import in_parallel
 from bert_embed.storage import local
-from bert_embed.storage.file_info import (
+from bert_embed.storage.local import (
+    PUT_BACK,
+    REPLACED,
+    TEMPORARY,
     FileInfo,
     crc32c_of_bytes,
     fixed_folder,
     glob_matcher,
     is_glob,
     split_address,
+    temporary_name,
 )
-from bert_embed.storage.local import PUT_BACK, REPLACED, TEMPORARY, temporary_name
 
 _TEMPORARY_NAME = re.compile(r"\.tmp-.+-[0-9]+-[0-9a-f]{8}-.+")
 _DAY = 24 * 3600.0
@@ -88,13 +92,10 @@ def list_files(pattern: str) -> list[FileInfo]:
     files = {}
     if name and not name.endswith("/") and (info := store.find(pattern)) is not None:
         files[info.path] = info
-    prefix, below = _prefix(name), glob_matcher("**")
+    prefix = _prefix(name)
+    matches = glob_matcher(f"{glob.escape(prefix)}**")
     if is_glob(name) and not files and not store.listed(pattern, prefix, bool, most=1):
         prefix, matches = _prefix(fixed_folder(name)), glob_matcher(name)
-    else:
-
-        def matches(name: str) -> object:
-            return below(name[len(prefix) :])
 
     files |= {info.path: info for info in store.listed(pattern, prefix, matches)}
     return [files[path] for path in sorted(files) if not path.endswith("/")]
@@ -158,10 +159,9 @@ def open_listed(info: FileInfo) -> Iterator[BinaryIO]:
 
 def size_of(path: str) -> int | None:
     """Bytes of a file, None if it does not exist."""
-    try:
+    with suppress(FileNotFoundError):
         return stat(path).size
-    except FileNotFoundError:
-        return None
+    return None
 
 
 def read_bytes(path: str) -> bytes | None:

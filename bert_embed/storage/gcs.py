@@ -1,4 +1,4 @@
-"""Lists, reads and writes objects of Cloud Storage, each checked.
+"""Lists, reads and writes objects of Cloud Storage, each checked; says which errors of stores pass.
 
 The only client of Cloud Storage: one a process, kept open. Beam's file system opens a connection
 and requests metadata anew for each object, lists a folder with all below it, and can neither read a
@@ -8,22 +8,22 @@ given generation nor create an object only if it does not exist.
 import errno
 import functools
 import io
+import json
 import os
 import re
+import socket
+import ssl
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from json import JSONDecodeError
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import FULL_DISK, InputError, StorageError, is_passing
 from bert_embed.base.threads import THREADS
-from bert_embed.storage.answers import error_here, is_lost, is_passing_login, passes
-from bert_embed.storage.file_info import FileInfo, split_address
-from bert_embed.storage.local import exists
+from bert_embed.storage.local import FileInfo, exists, split_address
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -271,7 +271,7 @@ def _retry() -> Any:
         if isinstance(error, GoogleAPICallError) and passes(error.code):
             return True
         # The others: what answers is no JSON, or not as the client knows it.
-        kinds = (DataCorruption, JSONDecodeError, AttributeError, LookupError, TypeError)
+        kinds = (DataCorruption, json.JSONDecodeError, AttributeError, LookupError, TypeError)
         if isinstance(error, kinds) or is_lost(error) or is_passing_login(error):
             return True
         return DEFAULT_RETRY._predicate(error)
@@ -426,9 +426,8 @@ def translate_errors(path: str, done: str) -> Iterator[None]:
             "object"
         ) from error
     except DataCorruption as error:
-        raise StorageError(
-            f"{path} cannot be {done}: its bytes arrive damaged again and again"
-        ) from error
+        damaged = f"{path} cannot be {done}: its bytes arrive damaged again and again"
+        raise StorageError(damaged) from error
     except (exceptions.GoogleAPIError, GoogleAuthError, requests.RequestException, OSError) as e:
         if isinstance(e, StorageError) or getattr(e, "errno", None) in _OF_THIS_MACHINE:
             raise
@@ -437,14 +436,15 @@ def translate_errors(path: str, done: str) -> Iterator[None]:
                 f"{path} cannot be {done}: requesters pay in this bucket, which is not supported; "
                 "copy the files to one of yours (gcloud storage cp --billing-project=PROJECT)"
             ) from e
+        why = f"Cloud Storage cannot be reached or refuses ({type(e.__cause__ or e).__name__})"
         if here := error_here(e):
-            raise StorageError(
-                f"{path} cannot be {done}: {here.strerror} on this machine, try again later"
-            ) from e
-        raise StorageError(
-            f"{path} cannot be {done}: Cloud Storage cannot be reached or refuses "
-            f"({type(e.__cause__ or e).__name__}), {_advice()}"
-        ) from e
+            why, advice = f"{here.strerror} on this machine", "try again later"
+        elif _is_known():
+            advice = "try again later"
+        else:
+            advice = "and there are no credentials on this machine: run `gcloud auth "
+            advice += f"application-default login`, or set {_CREDENTIALS}"
+        raise StorageError(f"{path} cannot be {done}: {why}, {advice}") from e
 
 
 def _refusal(error: Any) -> str:
@@ -472,15 +472,6 @@ def _is_known(looks: bool = False) -> bool:
         return _credentials(process, looks)[0] is not None
 
 
-def _advice() -> str:
-    if _is_known():
-        return "try again later"
-    return (
-        "and there are no credentials on this machine: run `gcloud auth application-default "
-        f"login`, or set {_CREDENTIALS}"
-    )
-
-
 @contextmanager
 def store_errors() -> Iterator[None]:
     """Raises errors of Cloud Storage as InputError with the same message."""
@@ -490,3 +481,70 @@ def store_errors() -> Iterator[None]:
         if error.errno is not None or is_passing(error):  # of this machine, such as a full disk
             raise
         raise InputError(str(error)) from error
+
+
+# Of this machine: its disks, and its limits of files and memory.
+_HERE = (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE)
+# Of a connection: what clients leave as Python raises it, that of DNS and TLS included.
+LOST = (ConnectionError, TimeoutError, socket.gaierror, ssl.SSLError)
+_NO_WAY = (
+    *(errno.EADDRNOTAVAIL, errno.EAGAIN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.EINTR),
+    *(errno.ENETDOWN, errno.ENETUNREACH),
+)
+_LATER = (408, 409, 425, 429)
+_NOT_KNOWN, _OTHER_VERSION = 501, 505  # what the server does not do, however often it is asked
+
+
+def passes(status: int | None) -> bool:
+    """Whether a request may be answered later that is answered with this status now.
+
+    >>> passes(503), passes(520), passes(409), passes(404), passes(None)
+    (True, True, True, False, False)
+    """
+    if status is None or status < 500:
+        return status in _LATER
+    return status not in (_NOT_KNOWN, _OTHER_VERSION)
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether an error of Python is one of a connection, or of this machine, that may pass."""
+    return isinstance(error, LOST) or getattr(error, "errno", None) in (*_HERE, *_NO_WAY)
+
+
+def error_here(error: BaseException | None) -> OSError | None:
+    """The error of this machine behind one of a client, such as too many open files."""
+    return next((one for one in _causes(error) if getattr(one, "errno", None) in _HERE), None)
+
+
+def _causes(error: BaseException | None) -> Iterator[Any]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def is_passing_login(error: BaseException) -> bool:
+    """Whether Google's credentials could not be renewed at this moment, by an error of its library.
+
+    That of a metadata server that does not answer is wrapped, and no longer says that it passes;
+    that of an account to act as has the answer alone.
+    """
+    from google.auth.exceptions import GoogleAuthError, RefreshError, TransportError
+
+    if not isinstance(error, GoogleAuthError):
+        return False
+    if error.retryable or isinstance(error, TransportError):
+        return True
+    if not isinstance(error, RefreshError):
+        return False
+    return isinstance(error.__cause__, TransportError) or any(
+        passes(_code_in(said)) for said in error.args[1:]
+    )
+
+
+def _code_in(answer: object) -> int | None:
+    """The status that the body of an answer of Google's services names."""
+    try:
+        code = json.loads(str(answer))["error"]["code"]
+    except (LookupError, TypeError, ValueError):
+        return None
+    return code if isinstance(code, int) else None

@@ -20,9 +20,8 @@ from apache_beam.options.pipeline_options import PipelineOptions, S3Options
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, StorageError
 from bert_embed.base.threads import THREADS
-from bert_embed.storage.answers import error_here, is_lost, passes
-from bert_embed.storage.file_info import FileInfo, crc32c_of_bytes, split_address
-from bert_embed.storage.gcs import FIRST_ANSWER, PATIENCE, ObjectReader
+from bert_embed.storage.gcs import FIRST_ANSWER, PATIENCE, ObjectReader, error_here, is_lost, passes
+from bert_embed.storage.local import FileInfo, crc32c_of_bytes, split_address
 
 SCHEME = "s3://"
 _TIMEOUTS = {"connect_timeout": 10, "read_timeout": 60}  # seconds
@@ -63,20 +62,15 @@ def _listed(path: str, prefix: str, **which: Any) -> Iterator[FileInfo]:
     bucket = split_address(path)[0]
     more = True
     while more:
-        page = _call(
-            path,
-            "listed",
-            lambda client: _from_store(
-                client.list_objects_v2(Bucket=bucket, Prefix=prefix, **which), "IsTruncated"
-            ),
-        )
+
+        def listing(client: Any) -> dict[str, Any]:
+            answer = client.list_objects_v2(Bucket=bucket, Prefix=prefix, **which)
+            return _from_store(answer, "IsTruncated")
+
+        page = _call(path, "listed", listing)
         for item in page.get("Contents", ()):
-            yield FileInfo(
-                f"{SCHEME}{bucket}/{item['Key']}",
-                item["Size"],
-                item["LastModified"].timestamp(),
-                etag=item.get("ETag", ""),
-            )
+            place, modified = f"{SCHEME}{bucket}/{item['Key']}", item["LastModified"].timestamp()
+            yield FileInfo(place, item["Size"], modified, etag=item.get("ETag", ""))
         more = page.get("IsTruncated", False)
         which["ContinuationToken"] = page.get("NextContinuationToken")
 
@@ -137,14 +131,8 @@ def checksum(path: str) -> str:
 def write(path: str, buffer: io.BytesIO, **condition: str) -> None:
     """Writes a file as a whole, under a condition; StorageError if it cannot be written."""
     bucket, name = split_address(path)
-    data = buffer.getvalue()
-    _call(
-        path,
-        "written",
-        lambda client: _from_store(
-            client.put_object(Bucket=bucket, Key=name, Body=data, **condition), "ETag"
-        ),
-    )
+    what = {"Bucket": bucket, "Key": name, "Body": buffer.getvalue(), **condition}
+    _call(path, "written", lambda client: _from_store(client.put_object(**what), "ETag"))
 
 
 def create(path: str, data: bytes) -> bool:

@@ -331,14 +331,13 @@ class TokenizedDocuments:
             is_pair=None if self.is_pair is None else self.is_pair[rows],
             words=None if self.words is None else self.words.take(rows),
             has_own_words=None if self.has_own_words is None else self.has_own_words[rows],
-            prompt_tokens=_of_rows(self.prompt_tokens, rows),
+            prompt_tokens=_of_rows(self.prompt_tokens, rows),  # one number is that of all
             contexts=None if self.contexts is None else [self.contexts[row] for row in rows],
             cut_contexts=None if self.cut_contexts is None else self.cut_contexts[rows],
         )
 
 
 def _of_rows(numbers: int | np.ndarray, rows: np.ndarray) -> Any:
-    """Those of some rows; one number is that of all."""
     return numbers[rows] if isinstance(numbers, np.ndarray) else numbers
 
 
@@ -379,7 +378,7 @@ def tokenize_documents(
     prompt_tokens: int | np.ndarray = tokenizer.prompt_length(prompt) if prompt else 0
     if contexts is not None:
         chars = np.array(list(map(len, before)), np.int64)
-        of_context = np.array([bool(context) for context in contexts], bool)
+        of_context = np.array(list(map(bool, contexts)), bool)
         prompt_tokens = np.where(of_context, _tokens_within(tokens, chars - 1), prompt_tokens)
         tokens = _behind_prompt(tokens, chars, prompt_tokens)
     elif prompt and offsets:
@@ -392,20 +391,13 @@ def tokenize_documents(
         is_pair = np.diff(second.row_splits) > 0
         if tokenizer.of_library:  # for which an empty second text is one
             is_pair = np.array([text is not None for text in texts_b], bool)
-    documents = TokenizedDocuments(
-        numbers=np.arange(len(listed)),
-        texts=listed,
-        tokens=tokens,
-        prompt_tokens=prompt_tokens,
-        second=second,
-        is_pair=is_pair,
-        special=tokenizer.special_tokens,
-    )
+    numbers, special = np.arange(len(listed)), tokenizer.special_tokens
+    parts = numbers, listed, tokens, prompt_tokens, second, is_pair
+    documents = TokenizedDocuments(*parts, special=special)
     if words is None or not offsets:
         return documents
-    has_own_words = np.array([listed_words is not None for listed_words in words])
-    word_texts = _word_texts(words, documents)
-    return replace(documents, words=word_texts, has_own_words=has_own_words)
+    has_own_words = np.array([of_text is not None for of_text in words])
+    return replace(documents, words=_word_texts(words, documents), has_own_words=has_own_words)
 
 
 def _tokens_within(tokens: TokenizedTexts, chars: np.ndarray) -> np.ndarray:

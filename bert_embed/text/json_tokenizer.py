@@ -81,20 +81,18 @@ class JsonTokenizer(TextTokenizer):
 
     @property
     def file_text(self) -> str:
-        """The text of tokenizer.json."""
         return self._text
 
     @functools.cached_property
     def continues_word(self) -> np.ndarray:
         if prefix := json.loads(self._text)["model"].get("continuing_subword_prefix"):
             return np.array([entry.startswith(prefix) for entry in self.vocab])
-        return np.array(
-            [
-                not entry.startswith(_SPACES)
-                and any(unicodedata.category(char)[0] in "LNM" for char in entry)
-                for entry in self.vocab
-            ]
-        )
+
+        def continues(entry: str) -> bool:
+            is_word = any(unicodedata.category(char)[0] in "LNM" for char in entry)
+            return is_word and not entry.startswith(_SPACES)
+
+        return np.array([*map(continues, self.vocab)])
 
     def length_before(self, prompt: str, word: str) -> int | None:
         """As `TextTokenizer.length_before`; a space at its end belongs to the word's tokens."""
@@ -185,22 +183,20 @@ def _never_in_texts(values: Mapping[str, Any]) -> set[str]:
 def _without_special_entries(values: dict[str, Any], special: set[str]) -> dict[str, Any]:
     """Renames special tokens, which Unigram's own vocabulary would find in a text, too."""
     added = values.get("added_tokens") or ()
-    renamed = {name: f"{_NEVER}{name}" for name in special}
-    model, vocab = values["model"], values["model"]["vocab"]
+    model = {**values["model"]}
+    vocab = model["vocab"]
+
+    def name(entry: str) -> str:
+        return f"{_NEVER}{entry}" if entry in special else entry
+
     if isinstance(vocab, dict):
-        vocab = {renamed.get(entry, entry): number for entry, number in vocab.items()}
+        model["vocab"] = {name(entry): number for entry, number in vocab.items()}
     else:
-        vocab = [[renamed.get(entry, entry), score] for entry, score in vocab]
-    unknown = model.get("unk_token")
-    return {
-        **values,
-        "model": {**model, "vocab": vocab}
-        | ({} if unknown is None else {"unk_token": renamed.get(unknown, unknown)}),
-        "added_tokens": [
-            {**token, "content": renamed.get(token["content"], token["content"])} for token in added
-        ],
-        "post_processor": None,
-    }
+        model["vocab"] = [[name(entry), score] for entry, score in vocab]
+    if (unknown := model.get("unk_token")) is not None:
+        model["unk_token"] = name(unknown)
+    tokens = [{**token, "content": name(token["content"])} for token in added]
+    return {**values, "model": model, "added_tokens": tokens, "post_processor": None}
 
 
 def _ends(single: "tokenizers.Encoding") -> tuple[int, int]:
@@ -234,16 +230,13 @@ def _unknown_id(model: Mapping[str, Any], numbers: Mapping[str, int]) -> int | N
             raise InputError("unk_id must be the id of an entry, else some texts have no ids")
         return number
     unknown = model.get("unk_token")
-    if unknown is not None and unknown not in numbers and not _writes_bytes(numbers):
-        raise InputError(f"unk_token must be an entry of the vocabulary, got {unknown!r}")
+    if unknown is not None and unknown not in numbers:
+        from tokenizers import pre_tokenizers
+
+        # Byte-level pieces can write every text.
+        if not numbers.keys() >= set(pre_tokenizers.ByteLevel.alphabet()):
+            raise InputError(f"unk_token must be an entry of the vocabulary, got {unknown!r}")
     return None if unknown is None else numbers.get(unknown)
-
-
-def _writes_bytes(numbers: Mapping[str, int]) -> bool:
-    """Returns whether byte-level pieces of the vocabulary can write every text."""
-    from tokenizers import pre_tokenizers
-
-    return set(pre_tokenizers.ByteLevel.alphabet()) <= numbers.keys()
 
 
 def _flat(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:

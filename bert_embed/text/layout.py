@@ -100,7 +100,14 @@ def lay_out(documents: TokenizedDocuments, spec: TextSpec, tokenizer: TextTokeni
     if spec.in_windows or spec.chunk is not None:
         rows, layout = _in_windows(documents, spec, tokenizer)
     else:
-        rows = _whole_rows(documents, spec.max_seq_length, tokenizer)
+        tokens, second = documents.tokens, documents.second
+        special, most = (tokenizer.cls_id, tokenizer.sep_id), spec.max_seq_length
+        if second is None:
+            rows = build_rows(tokens.ids, tokens.row_splits, most, *special)
+        else:
+            marks = PairMarks(*special, tokenizer.separators, tokenizer.of_library)
+            texts = (tokens.ids, tokens.row_splits), (second.ids, second.row_splits)
+            rows = build_pairs(*texts, most, marks, documents.is_pair)
         full = full_lengths(documents, tokenizer).astype(np.int32) if rows.truncated.any() else None
         distinct = unique_rows(rows, rows.input_ids)
         num_tokens = rows.lengths.astype(np.int32)
@@ -115,17 +122,6 @@ def lay_out(documents: TokenizedDocuments, spec: TextSpec, tokenizer: TextTokeni
     outputs = row_tokens(documents, rows, layout.windows, tokenizer.separators)
     words = _words(documents, outputs) if "word" in spec.granularity else None
     return replace(layout, tokens=outputs, words=words)
-
-
-def _whole_rows(documents: TokenizedDocuments, most: int, tokenizer: TextTokenizer) -> TokenRows:
-    """A row of at most so many tokens for each document."""
-    tokens, second = documents.tokens, documents.second
-    special = tokenizer.cls_id, tokenizer.sep_id
-    if second is None:
-        return build_rows(tokens.ids, tokens.row_splits, most, *special)
-    marks = PairMarks(*special, tokenizer.separators, tokenizer.of_library)
-    texts = (tokens.ids, tokens.row_splits), (second.ids, second.row_splits)
-    return build_pairs(*texts, most, marks, documents.is_pair)
 
 
 def _in_windows(
@@ -163,20 +159,16 @@ def _in_windows(
     layout = Layout(*distinct, num_tokens, none_cut, windows, cut_contexts=count)
     if chunks is not None and spec.pools_late:
         outputs = row_tokens(documents, rows, windows, tokenizer.separators)
-        ranges = _late_chunks(documents, outputs, chunks)
-        return rows, replace(layout, tokens=outputs, chunks=ranges)
+        begins = (outputs.splits[:-1] + documents.head)[chunks.document] + chunks.first
+        ranges = UnitTexts(chunks.splits, *window_spans(documents, chunks))
+        whole = np.zeros(len(begins), bool)
+        units = Units(ranges, begins, begins + chunks.count, whole)
+        return rows, replace(layout, tokens=outputs, chunks=units)
     if spec.keeps_windows:
         starts, stops = window_spans(documents, windows)
         lengths = rows.lengths.astype(np.int32)
         layout = replace(layout, starts=starts, stops=stops, window_tokens=lengths)
     return rows, layout
-
-
-def _late_chunks(documents: TokenizedDocuments, tokens: RowTokens, chunks: Windows) -> Units:
-    """Returns chunks as ranges among the tokens of the output."""
-    begins = (tokens.splits[:-1] + documents.head)[chunks.document] + chunks.first
-    texts = UnitTexts(chunks.splits, *window_spans(documents, chunks))
-    return Units(texts, begins, begins + chunks.count, np.zeros(len(begins), bool))
 
 
 def row_tokens(
@@ -233,10 +225,12 @@ def widest_tokens(
 def _words(documents: TokenizedDocuments, tokens: RowTokens) -> Units:
     if documents.words is None:
         texts, first, last = words_of_text(documents)
-        units = _cut(documents, tokens, texts, first, last)
     else:
         texts = documents.words
-        units = _units(documents, tokens, texts)
+        at, token_splits = documents.text_tokens()
+        tokens_at = documents.tokens.starts[at], documents.tokens.stops[at], token_splits
+        first, last = overlapping_tokens(*tokens_at, texts.splits, texts.starts, texts.stops)
+    units = _cut(documents, tokens, texts, first, last)
     # Words after the end of a truncated text have no tokens: they are left out, but the caller's
     # own words are not.
     document = np.repeat(np.arange(len(documents)), np.diff(texts.splits))
@@ -250,14 +244,6 @@ def _words(documents: TokenizedDocuments, tokens: RowTokens) -> Units:
     words = [texts.texts[row] for row in rows.tolist()]
     chosen = UnitTexts(splits, texts.starts[rows], texts.stops[rows], words)
     return Units(chosen, units.first[rows], units.last[rows], units.truncated[rows])
-
-
-def _units(documents: TokenizedDocuments, tokens: RowTokens, texts: UnitTexts) -> Units:
-    """Returns the tokens that overlap each range of characters."""
-    at, token_splits = documents.text_tokens()
-    tokens_at = documents.tokens.starts[at], documents.tokens.stops[at], token_splits
-    first, last = overlapping_tokens(*tokens_at, texts.splits, texts.starts, texts.stops)
-    return _cut(documents, tokens, texts, first, last)
 
 
 def _cut(
@@ -308,28 +294,22 @@ def fit_texts(
             "max_seq_length",
         )
     if text_spec.chunk is not None:
-        _check_chunks(text_spec, room)
+        most = text_spec.chunk_tokens or room
+        if most > room and not text_spec.pools_late:  # else its document is in windows
+            raise SettingError(
+                "chunk",
+                f"must have at most {room} tokens, those of a text that fit a row of "
+                f"max_seq_length {length}, got {most}",
+                "max_seq_length",
+            )
+        if (overlap := text_spec.overlap or 0) >= most:
+            problem = f"must be below {most}, the tokens of a chunk, got {overlap}"
+            raise SettingError("overlap", problem)
     elif text_spec.in_windows:
         if text_spec.overlap is None:
             text_spec = replace(text_spec, overlap=default_overlap(length, prompt_tokens))
         window_tokens(length, prompt_tokens, text_spec.overlap or 0, special)
     return text_spec
-
-
-def _check_chunks(text_spec: TextSpec, room: int) -> None:
-    """Checks that a chunk fits the `room` of a row, unless its document is in windows."""
-    most = text_spec.chunk_tokens or room
-    if most > room and not text_spec.pools_late:
-        raise SettingError(
-            "chunk",
-            f"must have at most {room} tokens, those of a text that fit a row of max_seq_length "
-            f"{text_spec.max_seq_length}, got {most}",
-            "max_seq_length",
-        )
-    if (text_spec.overlap or 0) >= most:
-        raise SettingError(
-            "overlap", f"must be below {most}, the tokens of a chunk, got {text_spec.overlap}"
-        )
 
 
 NO_TOKENS, TOO_LONG = "no tokens", "text too long"
@@ -367,15 +347,12 @@ def text_rows(
     )
     if contexts is not None:
         documents = replace(documents, contexts=contexts, cut_contexts=cut)
-    empty = (documents.lengths == 0) & (not with_empty)
-    bad = empty
+    bad = empty = (documents.lengths == 0) & (not with_empty)
     if spec.long_text == "reject":
         bad = empty | (full_lengths(documents, tokenizer) > spec.max_seq_length)
     if bad.any():
-        reasons = {
-            number: NO_TOKENS if empty[number] else TOO_LONG
-            for number in np.flatnonzero(bad).tolist()
-        }
+        numbers = np.flatnonzero(bad).tolist()
+        reasons = {number: NO_TOKENS if empty[number] else TOO_LONG for number in numbers}
         documents = replace(documents.take(np.flatnonzero(~bad)), rejected=reasons)
     return documents, lay_out(documents, spec, tokenizer)
 
@@ -479,9 +456,8 @@ def document_vectors(
     at = layout.rows.row_splits[row[layout.tokens.row]] + layout.tokens.place
     tokens = embedded.token_vectors[at]
     if layout.chunks is not None:
-        done.sentences = finish(
-            merge_tokens(tokens, layout.chunks.first, layout.chunks.last, "mean")
-        )
+        chunks = merge_tokens(tokens, layout.chunks.first, layout.chunks.last, "mean")
+        done.sentences = finish(chunks)
         return done
     if layout.words is not None:
         words = merge_tokens(tokens, layout.words.first, layout.words.last, spec.word_pooling)

@@ -16,17 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
 
-from bert_embed.base.arguments import (
-    one_of,
-    switch,
-    text_list,
-    whole_number,
-)
+from bert_embed.base.arguments import one_of, switch, text_list, whole_number
 from bert_embed.base.arrays import splits_of, sums_of
 from bert_embed.base.errors import InputError, refusal
 from bert_embed.base.threads import native_call
 from bert_embed.bundle.bundle import TOKENIZER_JSON, Bundle
-from bert_embed.storage.file_info import opened
+from bert_embed.storage.local import opened
 from bert_embed.text.documents import NO_TOKEN, TextTokenizer, TokenizedTexts
 from bert_embed.text.json_tokenizer import JsonTokenizer
 from bert_embed.text.normalizer import GoogleRules, HubRules, Normalizer, Words, safe_cut

@@ -329,7 +329,8 @@ def markdown_headings(text: str) -> list[Heading]:
     fence, before, begin, length, paragraph, item = "", "", 0, 0, 0, 0
     for line in _LINE.findall(text):
         content = line.rstrip("\r\n")
-        bare, indent = content.strip(" \t"), _width(content) - item
+        bare, white = content.strip(" \t"), len(content) - len(content.lstrip(" \t"))
+        indent = len(content[:white].expandtabs(4)) - item
         if bare and indent < 0:
             fence, item = "", 0  # with the item of a list that held it
         mark = _FENCE.fullmatch(content)
@@ -340,7 +341,9 @@ def markdown_headings(text: str) -> list[Heading]:
             fence, paragraph = mark[2], 0
             item = len(mark[1].expandtabs(4)) if mark[1].strip() else 0
         elif (matched := _HEADING.match(content)) is not None:
-            title = _without_closing(content[matched.end() :].strip())
+            title = content[matched.end() :].strip()
+            if (unclosed := title.rstrip("#"))[-1:] in ("", " ", "\t"):
+                title = unclosed.rstrip()
             headings.append(Heading(begin + matched.start(1), len(matched[1]), title))
             paragraph = 0
         elif paragraph == 1 and (under := _UNDERLINE.fullmatch(content)) is not None:
@@ -348,27 +351,15 @@ def markdown_headings(text: str) -> list[Heading]:
             level = 1 if under[1][0] == "=" else 2
             headings.append(Heading(begin - length + indent, level, before.strip()))
             paragraph = 0
-        elif (
-            not content.strip()
-            or (not paragraph and _INDENTED.match(content))
-            or _BREAK.fullmatch(content)
-        ):
+        elif not content.strip() or _BREAK.fullmatch(content):
             paragraph = 0
+        elif not paragraph and _INDENTED.match(content):
+            pass  # code
         else:
             paragraph += 2 if _WITHIN.match(content) else 1
         before, length = content, len(line)
         begin += length
     return headings
-
-
-def _width(line: str) -> int:
-    """How many columns of white space a line begins with."""
-    return len(line[: len(line) - len(line.lstrip(" \t"))].expandtabs(4))
-
-
-def _without_closing(title: str) -> str:
-    bare = title.rstrip("#")
-    return bare.rstrip() if not bare or bare[-1] in " \t" else title
 
 
 def contexts_above(text: str, column: str, headings: bool) -> tuple[list[int], list[str]]:
@@ -419,9 +410,8 @@ def late_contexts(
     prompt_tokens = tokenizer.prompt_length(spec.prompt)
     cut = cut_contexts(tokenizer, contexts, _most(spec, prompt_tokens, tokenizer.special_tokens))
     cut_texts = [cut[context][0] for context in contexts]
-    return cut_texts, np.array(
-        [one != whole for one, whole in zip(cut_texts, contexts, strict=True)], bool
-    )
+    differ = [one != whole for one, whole in zip(cut_texts, contexts, strict=True)]
+    return cut_texts, np.array(differ, bool)
 
 
 def _most(spec: TextSpec, prompt_tokens: int, special: int) -> int:
@@ -475,11 +465,10 @@ class ChunkContexts:
             self.contexts[row][bisect_right(self.starts[row], start) - 1]
             for row, start in zip(document.tolist(), starts.tolist(), strict=True)
         ]
+        of_chunks = zip(document.tolist(), starts.tolist(), stops.tolist(), contexts, strict=True)
         texts = [
             f"{spec.prompt}{context}{SEPARATOR}{documents.texts[row][start:stop]}"
-            for row, start, stop, context in zip(
-                document.tolist(), starts.tolist(), stops.tolist(), contexts, strict=True
-            )
+            for row, start, stop, context in of_chunks
         ]
         joined = tokenizer.tokenize_texts(texts, offsets=False)
         marker = np.array([] if spec.marker is None else [spec.marker], np.int32)

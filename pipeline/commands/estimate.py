@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 
 from bert_embed.backends.jax.chips import chip_speed, known_precisions
-from bert_embed.backends.processor import available_cores
+from bert_embed.base.environment import available_cores
 from bert_embed.base.errors import InputError, SettingError, counted, required, shown_bytes
 from bert_embed.pipeline.console import answer, answer_json, hide_secrets, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message

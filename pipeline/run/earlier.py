@@ -11,10 +11,10 @@ from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import Options
 from bert_embed.pipeline.options.flags import looks_like_table
 from bert_embed.results.chain import EarlierOutput, read_chain
+from bert_embed.results.columns import METADATA_KEY
 from bert_embed.results.files import EXAMPLES
 from bert_embed.results.names import DELETED, copied_columns, kinds_of
 from bert_embed.results.outputs import Output, continued_runs, later_outputs
-from bert_embed.results.parquet import METADATA_KEY
 from bert_embed.results.run_record import (
     ListedRun,
     RunRecord,

@@ -45,7 +45,6 @@ from bert_embed.results.run_record import (
     now,
     read_record,
 )
-from bert_embed.storage.file_info import FileInfo
 from bert_embed.storage.files import (
     create_exclusive,
     is_remote,
@@ -54,6 +53,7 @@ from bert_embed.storage.files import (
     remove,
     write_bytes,
 )
+from bert_embed.storage.local import FileInfo
 from bert_embed.transforms.bigquery.load import has_load_job, is_loaded
 from bert_embed.transforms.examples import ExampleSettings
 from bert_embed.transforms.ledger import listing_hash, read_block_record, withheld

@@ -17,10 +17,10 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
 from bert_embed.backends.choose import check_precision, chip_memory, find_backend, model_backend
 from bert_embed.backends.jax.chips import check_fits
-from bert_embed.backends.processor import has_int8_products
-from bert_embed.base.environment import missing
+from bert_embed.base.environment import has_int8_products, missing
 from bert_embed.base.errors import SettingError
 from bert_embed.bundle.bundle import METADATA, Bundle
+from bert_embed.bundle.cache import PROGRAMS, publish_bundle
 from bert_embed.pipeline.errors import NoAnswer, UsageError
 from bert_embed.pipeline.runners.beam import (
     SWITCHING,
@@ -47,7 +47,6 @@ from bert_embed.pipeline.runners.options import DEFAULT_RUNNER, RunnerOptions
 from bert_embed.results.run_record import Job
 from bert_embed.storage.files import absolute, is_remote, join, read_bytes
 from bert_embed.transforms.steps import without_cell_labels
-from bert_embed.transforms.worker_bundles import PROGRAMS, publish_bundle
 
 _SECONDS = 10.0  # Beam itself would wait for minutes, and then not name the address
 # Values of --job_endpoint and --flink_master for which Beam starts a server itself.

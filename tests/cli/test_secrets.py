@@ -175,12 +175,12 @@ import logging, sys
 logging.basicConfig(level=logging.DEBUG)
 fault, *arguments = sys.argv[1:]
 import bert_embed.backends.runner
-right = bert_embed.backends.runner._keep
+right = bert_embed.backends.runner.padded_rows
 def wrong(*given, **named):
     kept = right(*given, **named)
     int("Zwiebel" + "kuchen")
 if fault == "infer":
-    bert_embed.backends.runner._keep = wrong
+    bert_embed.backends.runner.padded_rows = wrong
 import bert_embed.pipeline.cli, bert_embed.pipeline.console
 # As on a cluster, where Beam's own lines are kept, too.
 bert_embed.pipeline.console.quiet_logs = lambda: None

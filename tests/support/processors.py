@@ -3,7 +3,7 @@
 Two things depend on the processor, and each is steered by itself:
 
 - The product reads in /proc/cpuinfo whether products in int8 are fast, and warns where they are not
-  (`bert_embed.backends.processor`). In a mount namespace of its own a process sees another file:
+  (`bert_embed.base.environment`). In a mount namespace of its own a process sees another file:
   that of a processor with AVX2 alone, or with AVX-512 and VNNI. The tests of what the commands say
   run as on the one that this machine's is not; `make test` is the run as on the other.
 - LiteRT asks the processor itself. Where qemu-user-static is installed, the numeric tests of the
@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bert_embed.backends import processor
+from bert_embed.base import environment as processor
 
 # Those that compare what a command says with what it should.
 _MESSAGES = (

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from bert_embed.base.environment import requires
 from bert_embed.base.errors import InputError, StorageError
-from bert_embed.storage.answers import LOST, error_here, is_lost, is_passing_login, passes
+from bert_embed.storage.gcs import LOST, error_here, is_lost, is_passing_login, passes
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, QueryJob, Table

@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 from bert_embed.base.errors import InputError, counted
 from bert_embed.bundle.fingerprints import difference
 from bert_embed.models.heads.kinds import KINDS
-from bert_embed.results.columns import FACTS, INTEGERS, requiring
-from bert_embed.results.parquet import METADATA_KEY, open_parquet
+from bert_embed.results.columns import FACTS, INTEGERS, METADATA_KEY, open_parquet, requiring
 from bert_embed.results.run_record import Load, RunTables
 from bert_embed.settings import KIND_OF
 from bert_embed.storage.files import is_remote, join, open_raw

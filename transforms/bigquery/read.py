@@ -18,7 +18,7 @@ import pyarrow as pa
 import xxhash
 
 from bert_embed.base.errors import InputError
-from bert_embed.results.parquet import METADATA_KEY
+from bert_embed.results.columns import METADATA_KEY
 from bert_embed.transforms.bigquery import client as bigquery
 from bert_embed.transforms.bigquery.client import (
     PATIENCE,

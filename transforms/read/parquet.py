@@ -16,11 +16,9 @@ import pyarrow.parquet as pq
 from bert_embed.base.arrays import sums_of
 from bert_embed.base.errors import InputError, SettingError, is_passing, required
 from bert_embed.base.threads import in_parallel
-from bert_embed.results.columns import is_list
-from bert_embed.results.parquet import open_parquet
-from bert_embed.storage.file_info import FileInfo, refuse_pointer
+from bert_embed.results.columns import is_list, open_parquet
 from bert_embed.storage.files import open_listed, read_bytes
-from bert_embed.storage.local import REPLACED
+from bert_embed.storage.local import REPLACED, FileInfo, refuse_pointer
 from bert_embed.transforms.parts import (
     BadRecordError,
     BlockSpec,

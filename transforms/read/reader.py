@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bert_embed.base.errors import StorageError
-from bert_embed.storage.file_info import crc32c_of_bytes
 from bert_embed.storage.files import for_each, open_listed, read_bytes
+from bert_embed.storage.local import crc32c_of_bytes
 from bert_embed.transforms.blocks import (
     DocumentBlock,
     TokenBlock,

@@ -16,8 +16,8 @@ from isal import igzip, isal_zlib
 
 from bert_embed.base.errors import InputError, required
 from bert_embed.results.tf_example import is_framed
-from bert_embed.storage.file_info import FileInfo, refuse_pointer
 from bert_embed.storage.files import is_remote, open_raw
+from bert_embed.storage.local import FileInfo, refuse_pointer
 from bert_embed.transforms.parts import TFRECORD
 
 # zstd may expand 4 bytes to 128 KiB, and decompresses all of its input at once.

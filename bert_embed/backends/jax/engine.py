@@ -280,9 +280,13 @@ class ProgramCache:
         self._shared, self._lock = bundle.programs, threading.Lock()
         self._known: set[str] = set()  # names of whole files in the shared folder
         self._folder = _folder()
-        if self._folder is not None:
-            self._drop_halves(self._folder)
-            self._fetch(self._folder)
+        if (folder := self._folder) is not None:
+            # What a process wrote that was killed JAX would neither read nor replace.
+            for name in self._names(os.listdir(folder)):
+                data = read_bytes(str(folder / name))
+                if data is not None and not _is_whole(data):
+                    (folder / name).unlink(missing_ok=True)
+            self._fetch(folder)
 
     def share(self) -> None:
         """Copies programs that were compiled on this machine to where other workers find them."""
@@ -311,13 +315,6 @@ class ProgramCache:
         with self._tolerating():
             for _ in in_parallel(fetch, self._names(names_in(self._shared)), _AT_ONCE):
                 pass
-
-    def _drop_halves(self, folder: Path) -> None:
-        """Removes what a process wrote that was killed: JAX would neither read nor replace it."""
-        for name in self._names(os.listdir(folder)):
-            data = read_bytes(str(folder / name))
-            if data is not None and not _is_whole(data):
-                (folder / name).unlink(missing_ok=True)
 
     def _names(self, names: list[str]) -> list[str]:
         start = f"jit_{self.name}-"

@@ -12,7 +12,7 @@ from bert_embed.backends.host import HostEngine
 from bert_embed.backends.litert import FILES
 from bert_embed.base.threads import renew_after_fork
 from bert_embed.bundle.bundle import Bundle
-from bert_embed.storage.file_info import opened
+from bert_embed.storage.local import opened
 
 # A run has one, and a caller compares two.
 _HIGHEST_LAYERS = 2
@@ -110,11 +110,7 @@ class LiteRTModel:
         )
 
     def states(
-        self,
-        input_ids: np.ndarray,
-        type_ids: np.ndarray,
-        layers: set[int],
-        mask: np.ndarray,
+        self, input_ids: np.ndarray, type_ids: np.ndarray, layers: set[int], mask: np.ndarray
     ) -> dict[int, np.ndarray]:
         """See `Model.states`; few models take a mask."""
         interpreter, shape = self._interpreter, input_ids.shape

@@ -8,7 +8,7 @@ import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from bert_embed.storage.file_info import opened
+from bert_embed.storage.local import opened
 
 _ALIGNMENT = 64  # bytes; weights are mapped into memory and used where they are
 _IDENTIFIER, _VERSION = b"TFL3", 3  # of the format
@@ -171,11 +171,7 @@ class FileGraph:
         return made[0] if outputs == 1 else made
 
     def _tensor(
-        self,
-        dtype: str,
-        shape: Sequence[int],
-        scales: np.ndarray | None = None,
-        buffer: int = 0,
+        self, dtype: str, shape: Sequence[int], scales: np.ndarray | None = None, buffer: int = 0
     ) -> int:
         tensor = schema.TensorT([abs(size) for size in shape], buffer=buffer)
         tensor.type, tensor.shapeSignature = getattr(schema.TensorType, _TYPES[dtype]), list(shape)

@@ -13,7 +13,7 @@ from bert_embed.backends.host import fused_attention, is_normed, query_scale, ta
 from bert_embed.backends.litert import FILES
 from bert_embed.backends.litert.file import FileGraph, ModelFile
 from bert_embed.bundle.bundle import Bundle
-from bert_embed.models.encoder import EncoderConfig
+from bert_embed.models.encoder import EncoderConfig, Ops
 from bert_embed.models.heads.multi import MultiHead
 
 _Tensors = Mapping[str, np.ndarray]
@@ -77,7 +77,7 @@ def write_litert(folder: str, bundle: Bundle, tensors: _Tensors) -> None:
         file.write(Path(folder, name))
 
 
-class _LiteRTOps:
+class _LiteRTOps(Ops):
     """`Ops` for rows without padding; `[heads, batch, length, head width]` within the attention."""
 
     def __init__(
@@ -257,10 +257,6 @@ class _LiteRTOps:
                 shape=[-1, width],
             )
 
-    def largest_against(self, x: int, table: str, bias: str | None, block: int) -> int:
-        against = self.against(x, table, bias, block)
-        return self.joined([self.over_tokens(part, "max") for part in against])
-
     def over_tokens(self, x: int, pooling: str) -> int:
         graph = self._graph
         width = graph.width(x)
@@ -271,10 +267,7 @@ class _LiteRTOps:
             *("STRIDED_SLICE", self._shape, zero, two, one), options=cut, shape=[2], dtype="int32"
         )
         shape = graph.add(
-            *("CONCATENATION", rows, graph.numbers(width)),
-            options=join,
-            shape=[3],
-            dtype="int32",
+            *("CONCATENATION", rows, graph.numbers(width)), options=join, shape=[3], dtype="int32"
         )
         x = graph.add("RESHAPE", x, shape, shape=[-1, -1, width])
         if pooling == "first":

@@ -9,8 +9,7 @@ from itertools import islice
 import numpy as np
 
 from bert_embed.backends.host import HostEngine, tail
-from bert_embed.backends.openvino.ops import OpenVINOOps
-from bert_embed.backends.openvino.package import op, ov
+from bert_embed.backends.openvino.ops import OpenVINOOps, op, ov
 from bert_embed.backends.runner import AnyShape
 from bert_embed.base.threads import renew_after_fork
 from bert_embed.bundle.bundle import Bundle, load_tensors

@@ -1,14 +1,28 @@
 """OpenVINOOps: writes encoders and heads as graphs of OpenVINO."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from bert_embed.backends.host import fused_attention, is_normed, query_scale
-from bert_embed.backends.openvino.package import op
-from bert_embed.models.encoder import EncoderConfig
+from bert_embed.models.encoder import EncoderConfig, Ops
 
+# It reports each import of it to Intel by openvino_telemetry, which is as if it were not installed.
+_REPORTS = "openvino_telemetry"
+_modules: dict[str, Any] = sys.modules
+_before = _modules.get(_REPORTS)
+_modules[_REPORTS] = None
+try:
+    import openvino as ov
+    from openvino import opset15 as op
+finally:
+    del _modules[_REPORTS]
+    if _before is not None:
+        _modules[_REPORTS] = _before
+
+__all__ = ["OpenVINOOps", "op", "ov"]
 Node = Any  # `ov.Node`
 _UNSEEN = -1e9  # added to the scores of tokens that no token sees
 _POOLINGS = {"max": op.reduce_max, "sum": op.reduce_sum, "mean": op.reduce_mean}
@@ -23,7 +37,7 @@ _ACTIVATIONS = {
 }
 
 
-class OpenVINOOps:
+class OpenVINOOps(Ops):
     """The operations of `bert_embed.models.encoder.Ops`, for rows without padding.
 
     What the protocol has as `[tokens, width]` is `[batch, length, width]`.
@@ -51,12 +65,6 @@ class OpenVINOOps:
 
     def flat(self, x: Node) -> Node:
         return x
-
-    def add(self, x: Node, y: Node) -> Node:
-        return op.add(x, y)
-
-    def multiply(self, x: Node, y: Node) -> Node:
-        return op.multiply(x, y)
 
     def activated(self, x: Node, activation: str) -> Node:
         return _ACTIVATIONS[activation](x)
@@ -106,10 +114,6 @@ class OpenVINOOps:
             product = op.matmul(x, _constant(rows[start : start + block]), False, True)
             part = None if added is None else _constant(added[start : start + block])
             yield product if part is None else op.add(product, part)
-
-    def largest_against(self, x: Node, table: str, bias: str | None, block: int) -> Node:
-        against = self.against(x, table, bias, block)
-        return self.joined([self.over_tokens(part, "max") for part in against])
 
     def over_tokens(self, x: Node, pooling: str) -> Node:
         if pooling == "first":

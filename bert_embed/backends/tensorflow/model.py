@@ -51,11 +51,7 @@ class TensorFlowModule(tf.Module):
         self.weights = {name: tf.Variable(array) for name, array in arrays.items()}
 
     def hidden_states(
-        self,
-        input_ids: tf.Tensor,
-        mask: tf.Tensor,
-        type_ids: tf.Tensor,
-        highest: int | None = None,
+        self, input_ids: tf.Tensor, mask: tf.Tensor, type_ids: tf.Tensor, highest: int | None = None
     ) -> list[tf.Tensor]:
         """Returns embeddings and layers up to `highest`, float32 `[batch, length, hidden]` each.
 

@@ -11,7 +11,7 @@ import pytest
 
 from bert_embed.pipeline import job
 from bert_embed.pipeline.cli import main
-from bert_embed.storage import file_info
+from bert_embed.storage import local
 from tests.support.command import embed, files, flags_of, write_json
 
 pytestmark = pytest.mark.slow
@@ -23,7 +23,7 @@ PASSING = itertools.cycle(
     ]
 )
 CALLS = {
-    "open": [(builtins, "open"), (io, "open"), (file_info.NamedFile, "__init__")],
+    "open": [(builtins, "open"), (io, "open"), (local.NamedFile, "__init__")],
     "scandir": [(os, "scandir"), (os, "listdir")],
     "stat": [(os, "stat"), (os, "lstat")],
     "mkdir": [(os, "mkdir")],

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert_embed.bundle.bundle import read_bundle
-from bert_embed.transforms.worker_bundles import publish_bundle
+from bert_embed.bundle.cache import publish_bundle
 from tests.support.command import embed
 from tests.support.engines import jax_process
 

@@ -7,8 +7,8 @@ import pytest
 
 import bert_embed
 from bert_embed.backends import choose
-from bert_embed.backends import processor as processors
 from bert_embed.backends.choose import weight_files
+from bert_embed.base import environment as processors
 from bert_embed.base.errors import SettingError
 from bert_embed.bundle.bundle import read_bundle
 from tests.support.command import embed

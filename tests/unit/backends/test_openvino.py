@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import bert_embed
-from bert_embed.backends import processor as processors
 from bert_embed.backends.openvino import BACKEND
+from bert_embed.base import environment as processors
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
 from bert_embed.importers import import_model

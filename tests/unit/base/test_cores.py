@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from bert_embed.backends.processor import available_cores, cpu_quota
+from bert_embed.base.environment import available_cores, cpu_quota
 
 V1 = {"cpu.cfs_quota_us": "150000\n", "cpu.cfs_period_us": "100000\n"}
 V1_NONE = {"cpu.cfs_quota_us": "-1\n", "cpu.cfs_period_us": "100000\n"}

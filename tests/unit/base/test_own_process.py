@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="gl
 # glibc takes a freed block's size as the new limit: without the setting, 20 MiB come from the heap.
 _CODE = """
 import numpy as np
-from bert_embed.backends.processor import set_up_process
+from bert_embed.base.environment import set_up_process
 set_up_process()
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) >> 8

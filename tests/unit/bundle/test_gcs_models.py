@@ -15,7 +15,7 @@ from bert_embed.bundle.cache import RemoteModel, fetch, list_model
 from bert_embed.bundle.find import resolve_model
 from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
-from bert_embed.storage.file_info import FileInfo
+from bert_embed.storage.local import FileInfo
 from tests.support.models.google import write_tiny_google, write_tiny_hub
 from tests.support.models.tiny import write_tiny_huggingface
 

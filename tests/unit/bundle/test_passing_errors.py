@@ -8,9 +8,9 @@ import pytest
 
 from bert_embed.base.errors import InputError, StorageError
 from bert_embed.bundle.bundle import read_bundle
+from bert_embed.bundle.cache import publish_bundle, worker_bundle
 from bert_embed.bundle.find import resolve_model
 from bert_embed.pipeline.cli import main
-from bert_embed.transforms.worker_bundles import publish_bundle, worker_bundle
 from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow

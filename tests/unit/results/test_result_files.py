@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from bert_embed.base.errors import InputError, StorageError
+from bert_embed.results.columns import write_deleted
 from bert_embed.results.files import deleted_batches, row_batches
 from bert_embed.results.names import OUTPUT_DTYPES, restored, stored
-from bert_embed.results.parquet import write_deleted
 from bert_embed.transforms.blocks import EmbeddingBlock
 from bert_embed.transforms.parts import Part
 from bert_embed.transforms.write import write_vectors

@@ -12,7 +12,7 @@ from google.auth.transport.requests import AuthorizedSession
 
 from bert_embed.base.errors import InputError, StorageError
 from bert_embed.storage import files, gcs
-from bert_embed.storage.answers import is_passing_login
+from bert_embed.storage.gcs import is_passing_login
 from tests.support.servers.gcs import proxy
 from tests.support.servers.metadata import metadata_server
 

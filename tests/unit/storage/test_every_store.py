@@ -17,7 +17,7 @@ import pytest
 
 from bert_embed.base.errors import InputError
 from bert_embed.storage import files, gcs, s3
-from bert_embed.storage.file_info import crc32c_of_bytes
+from bert_embed.storage.local import crc32c_of_bytes
 from tests.support.servers.gcs import EMPTY, PAGE, proxy
 from tests.support.servers.s3 import s3_server
 

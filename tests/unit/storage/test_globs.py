@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_embed.storage.file_info import fixed_folder, glob_matcher
+from bert_embed.storage.local import fixed_folder, glob_matcher
 
 NAMES = ["a.txt", ".b.txt", "c\\d.txt", "e[1].txt", "f/g.txt", "f/.h.txt", "f/i/j.jsonl"]
 NAMES += [".k/l.txt", "f/.m/n.txt", "line\nfeed.txt", "-", "]", "f/^"]

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from bert_embed.storage.file_info import FileInfo
+from bert_embed.storage.local import FileInfo
 from bert_embed.transforms import ledger
 from bert_embed.transforms.ledger import (
     BlockRecord,

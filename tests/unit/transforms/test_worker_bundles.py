@@ -13,11 +13,11 @@ import pytest
 
 from bert_embed.backends.choose import load_engine, weight_files
 from bert_embed.bundle.bundle import FORMAT, is_weights, read_bundle
+from bert_embed.bundle.cache import publish_bundle, worker_bundle
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.command_line import parse_embed
 from bert_embed.pipeline.runners.dataflow import for_dataflow
 from bert_embed.pipeline.runners.launch import bundle_for_workers
-from bert_embed.transforms.worker_bundles import publish_bundle, worker_bundle
 from tests.support.command import ROOT, embed, rows
 from tests.support.forks import python
 from tests.support.servers.gcs import behind
@@ -84,7 +84,7 @@ def test_a_copy_that_a_rule_may_soon_remove_is_made_again(gcs, bundle, monkeypat
     bucket = gcs.client.bucket("old-tmp")
     first = {blob.name: blob.generation for blob in bucket.list_blobs()}
     later = time.time() + 8 * 24 * 3600
-    monkeypatch.setattr("bert_embed.transforms.worker_bundles.time.time", lambda: later)
+    monkeypatch.setattr("bert_embed.bundle.cache.time.time", lambda: later)
     publish_bundle(bundle, "gs://old-tmp/tmp")
     again = {blob.name: blob.generation for blob in bucket.list_blobs()}
     assert first.keys() == again.keys()
@@ -95,7 +95,7 @@ def test_processes_of_a_machine_fetch_it_once(gcs, proxied, cache, bundle, tiny_
     place = publish_bundle(bundle, temp_location(gcs, "machine-tmp"))
     proxied.forget()
     script = (
-        "import sys; from bert_embed.transforms.worker_bundles import worker_bundle;"
+        "import sys; from bert_embed.bundle.cache import worker_bundle;"
         "print(worker_bundle(*sys.argv[1:]).path)"
     )
     command = [*python(), "-c", script, place, bundle.fingerprint]

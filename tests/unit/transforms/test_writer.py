@@ -19,7 +19,7 @@ from bert_embed.base.errors import InputError
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.results.files import VECTOR_FORMATS
 from bert_embed.results.names import OUTPUT_DTYPES, StoredVectors, stored, stored_type, stored_width
-from bert_embed.storage.file_info import crc32c_of as checksum
+from bert_embed.storage.local import checksum
 from bert_embed.transforms.blocks import take_documents
 from bert_embed.transforms.ledger import read_block_record
 from bert_embed.transforms.output_folder import OutputFolder
