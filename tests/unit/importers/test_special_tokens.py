@@ -8,9 +8,8 @@ from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.models.architectures import write_architecture
 from tests.support.models.folder import imported, refused
 
-SPECIAL = dict.fromkeys(("normalized", "lstrip", "rstrip", "single_word"), False) | {
-    "special": True
-}
+SPECIAL = dict.fromkeys(("normalized", "lstrip", "rstrip", "single_word"), False)
+SPECIAL["special"] = True
 
 
 @pytest.mark.parametrize("where", ["named", "map", "decoder", "nowhere", "without a class"])

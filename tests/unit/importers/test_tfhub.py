@@ -41,9 +41,7 @@ def refused(source, message):
 @pytest.mark.parametrize(
     ("scope", "hidden_act"), [("", "gelu_new"), ("bert_encoder_v2_1/", "gelu"), ("", "relu")]
 )
-def test_official_names_are_imported_with_the_activation_of_the_graph(
-    tmp_path, monkeypatch, scope, hidden_act
-):
+def test_official_names_have_the_activation_of_the_graph(tmp_path, monkeypatch, scope, hidden_act):
     """The model is read, and never runs; what beside the call computes says nothing."""
     beside = tf.nn.relu if hidden_act == "gelu" else None
     write_tiny_hub(tmp_path / "hub", scope=scope, hidden_act=hidden_act, beside=beside)
@@ -120,10 +118,8 @@ def test_what_is_no_bert_encoder_is_refused_by_name(tmp_path, case, message):
     def gathered(inputs):
         return {"default": tf.gather(words, inputs["input_word_ids"])}
 
-    functions = {
-        "text": (tf.strings.length, [tf.TensorSpec([None], tf.string)]),
-        "no layers": (gathered, named),
-    }
+    functions = {"no layers": (gathered, named)}
+    functions["text"] = tf.strings.length, [tf.TensorSpec([None], tf.string)]
     if case in functions:
         module.__call__ = tf.function(*functions[case])
     tf.saved_model.save(module, str(tmp_path / "hub"))
