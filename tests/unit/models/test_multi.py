@@ -13,7 +13,6 @@ from safetensors.numpy import load_file
 
 from bert_embed.backends.probe import verify
 from bert_embed.base.errors import SettingError
-from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder, TruncationWarning
 from bert_embed.model import Request
 from bert_embed.settings import TextSpec
@@ -21,7 +20,7 @@ from bert_embed.text.layout import text_rows
 from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.engines import ENGINES
 from tests.support.models.architectures import write_architecture
-from tests.support.models.folder import change, imported, refused
+from tests.support.models.folder import imported, refused
 from tests.support.models.multi_vectors import CASES, DIM, GOLDEN, TEXTS, write_multi_vectors
 from tests.support.models.tiny import WORDS, small_vocabulary
 
@@ -97,8 +96,7 @@ def test_maxsim_is_that_of_the_definition(encoders):
     np.testing.assert_array_equal(encoder.similarity(one, documents), scores[1:])
     pairs = encoder.similarity_pairwise(queries, documents[:2])
     np.testing.assert_array_equal(pairs, np.diag(scores))
-    dense = encoder.encode(TEXTS, kind="dense")
-    for wrong in (dense, [0.5], encoder.encode(TEXTS[0], kind="dense")):
+    for wrong in (encoder.encode(TEXTS, kind="dense"), [0.5]):
         with pytest.raises(SettingError, match="other must be multi vectors as the first, got de"):
             encoder.similarity(one, wrong)
         with pytest.raises(SettingError, match="other must be dense vectors as the first, got mul"):
@@ -177,14 +175,19 @@ def run_texts(encoder, texts, length, **settings):
     return rows.rows, encoder.embedder.run(Request(spec, rows=rows))
 
 
-def test_kept_windows_have_vectors_of_their_own(encoders):
-    windows = {"long_text": "windows", "overlap": 3}
-    text = "people could find two banks of the river"
-    rows, done = run_texts(encoders("stanford"), [text], 9, **windows)
+def test_kept_windows_and_chunks_have_vectors_of_their_own(encoders, models):
+    encoder, text = encoders("stanford"), "people could find two banks of the river"
+    rows, done = run_texts(encoder, [text], 9, long_text="windows", overlap=3)
     found = done.heads["multi"]
     assert len(found) == 2
     assert np.diff(found.splits).tolist() == np.diff(rows.row_splits).tolist()
     assert not np.allclose(found.rows()[0][0], found.rows()[1][0])
+    rows, done = run_texts(encoder, [text], 9, chunk="tokens", chunk_tokens=4)
+    marker = models("stanford").heads["multi"].document_marker
+    assert (rows.input_ids[rows.row_splits[:-1] + 1] == marker).all()
+    chunk = encoder.encode("people could find two", max_seq_length=9, kind="multi")
+    assert len(done.heads["multi"]) == len(rows.row_splits) - 1 > 1
+    assert np.array_equal(done.heads["multi"].rows()[0], chunk.vectors)
 
 
 def test_equal_rows_are_computed_once_and_given_to_each_document(encoders):
@@ -195,14 +198,11 @@ def test_equal_rows_are_computed_once_and_given_to_each_document(encoders):
 
 
 def test_a_bundle_keeps_its_head_and_is_what_it_was(models):
-    bundle = models("own")
-    head = bundle.heads["multi"]
+    bundle, head = models("own"), models("own").heads["multi"]
     assert (head.dim, head.fill_length, head.attends_fill) == (DIM, 16, False)
-    assert bundle.default_vectors == ("multi",)
-    assert bundle.max_seq_length == 50
+    assert (bundle.default_vectors, bundle.max_seq_length) == (("multi",), 50)
     result = verify(bundle)
-    assert not result.problem
-    assert "multi_output" in result.outputs
+    assert (result.problem, "multi_output" in result.outputs) == ("", True)
 
 
 def test_a_row_that_is_not_finite_fails(tmp_path):
@@ -210,8 +210,7 @@ def test_a_row_that_is_not_finite_fails(tmp_path):
     name = "bert.embeddings.word_embeddings.weight"
     table = load_file(tmp_path / "source" / WEIGHTS)[name]
     table[small_vocabulary().index("people")] = np.nan
-    change(tmp_path / "source", {WEIGHTS: {name: table}})
-    encoder = Encoder(imported(tmp_path), threads=1)
+    encoder = Encoder(imported(tmp_path, files={WEIGHTS: {name: table}}), threads=1)
     _, done = run_texts(encoder, ["the bank", "people", "a river"], 24)
     found = done.heads["multi"]
     assert done.rejected == {1: ("infer", "vector is not finite")}
@@ -223,13 +222,6 @@ def test_a_row_that_is_not_finite_fails(tmp_path):
 def test_long_texts_are_cut_with_a_warning(encoders):
     with pytest.warns(TruncationWarning, match="1 of 5 texts was cut at 24 tokens"):
         encoders("stanford").encode(TEXTS, kind="multi")
-
-
-def test_what_a_model_cannot_do_is_refused(tiny_bundle):
-    dense = Encoder(read_bundle(tiny_bundle), threads=1)
-    for encode in (dense.encode, dense.encode_query):
-        with pytest.raises(SettingError, match="multi: this model makes dense vectors alone"):
-            encode("a", kind="multi")
 
 
 @pytest.mark.parametrize(
@@ -255,22 +247,20 @@ def test_what_a_model_cannot_do_is_refused(tiny_bundle):
 )
 def test_files_that_say_what_is_not_supported_are_named(tmp_path, case, file, changes, message):
     write_multi_vectors(tmp_path / "source", case)
-    change(tmp_path / "source", {file: changes})
-    refused(tmp_path, f"{re.escape(str(tmp_path / 'source'))}.*{message}")
+    message = f"{re.escape(str(tmp_path / 'source'))}.*{message}"
+    refused(tmp_path, message, {file: changes})
 
 
 @pytest.mark.parametrize("case", ["pylate_bert", "own_bert"])
 def test_the_length_of_documents_is_none_of_queries(tmp_path, case):
     """They have that of the model, where no file names one for them."""
-    source, text = tmp_path / "source", " ".join(WORDS[:50])
-    write_multi_vectors(source, case)
+    text = " ".join(WORDS[:50])
+    write_multi_vectors(tmp_path / "source", case)
     files = {BERT: {"document_length": 20, "query_expansion": None, "query_length": None}}
     if case == "pylate_bert":
         files[ST] = {"document_length": 20, "do_query_expansion": False}
-    change(source, files)
-    encoder = Encoder(imported(tmp_path), threads=1)
-    document = encoder.encode(text, kind="multi", long_text="truncate")
-    assert len(document.vectors) <= 20
+    encoder = Encoder(imported(tmp_path, files=files), threads=1)
+    assert len(encoder.encode(text, kind="multi", long_text="truncate").vectors) <= 20
     assert len(encoder.encode_query(text, kind="multi").vectors) > 50
 
 
@@ -278,8 +268,7 @@ def test_the_length_of_documents_is_none_of_queries(tmp_path, case):
 def test_queries_are_filled_with_the_mask_that_the_tokenizers_files_name(tmp_path, file):
     write_multi_vectors(tmp_path / "source", "stanford")
     masks = {SLOW: {"mask_token": "[MASK]"}, "special_tokens_map.json": {}}
-    change(tmp_path / "source", masks | {file: {"mask_token": {"content": "[unused1]"}}})
-    bundle = imported(tmp_path)
+    bundle = imported(tmp_path, files=masks | {file: {"mask_token": {"content": "[unused1]"}}})
     assert load_tokenizer(bundle).vocab[bundle.heads["multi"].fill_id] == "[unused1]"
 
 
@@ -311,11 +300,11 @@ def test_a_marker_of_stanford_that_is_no_entry_is_the_unknown_token(tmp_path, sl
     files = {"tokenizer.json": values, "modules.json": None, SLOW: json.dumps(slow)}
     files[WEIGHTS] = {name: table, "linear.weight": np.ones((DIM, 32), np.float32)}
     files["config.json"] = {"architectures": ["HF_ColBERT"], "vocab_size": len(entries)}
-    change(source, files | {"artifact.metadata": '{"query_maxlen": 16}'})
+    files["artifact.metadata"] = '{"query_maxlen": 16}'
     if unknown is None:
-        refused(tmp_path, r"metadata: the marker '\[unused0\]' must be an entry")
+        refused(tmp_path, r"metadata: the marker '\[unused0\]' must be an entry", files)
         return
-    bundle = imported(tmp_path)
+    bundle = imported(tmp_path, files=files)
     head, encoder = bundle.heads["multi"], Encoder(bundle, threads=1)
     assert head.query_marker == head.document_marker == entries.index(unknown)
     plain = encoder.tokenizer.encode("the river")
@@ -338,20 +327,9 @@ def test_a_marker_of_stanford_that_is_no_entry_is_the_unknown_token(tmp_path, sl
 )
 def test_a_marker_may_be_followed_by_words(tmp_path, case, prompts, markers, kept):
     write_multi_vectors(tmp_path / "source", case)
-    change(tmp_path / "source", {ST: {"prompts": dict(zip(ROLES, prompts, strict=True))}})
-    bundle = imported(tmp_path)
+    said = {ST: {"prompts": dict(zip(ROLES, prompts, strict=True))}}
+    bundle = imported(tmp_path, files=said)
     entries, head = load_tokenizer(bundle).vocab, bundle.heads["multi"]
     numbers = [None if marker is None else entries.index(marker) for marker in markers]
     assert [head.query_marker, head.document_marker] == numbers
     assert bundle.prompts == dict(zip(ROLES, kept, strict=True))
-
-
-def test_chunks_have_vectors_of_their_own_and_the_marker(encoders, models):
-    encoder, text = encoders("stanford"), "people could find two banks of the river"
-    rows, done = run_texts(encoder, [text], 9, chunk="tokens", chunk_tokens=4)
-    marker = models("stanford").heads["multi"].document_marker
-    assert (rows.input_ids[rows.row_splits[:-1] + 1] == marker).all()
-    chunks = encoder.encode(["people could find two", "bank"], max_seq_length=9, kind="multi")
-    found = done.heads["multi"]
-    assert len(found) == len(rows.row_splits) - 1 > 1
-    assert np.array_equal(found.rows()[0], chunks.rows()[0])

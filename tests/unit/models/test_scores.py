@@ -28,9 +28,10 @@ def classifier(folder, labels=3, **config):
     return imported(folder)
 
 
-def cross_encoder(folder, *activation, labels=1, **config):
+def cross_encoder(folder, *activation, labels=1, files=None, **config):
     write_classifier(folder / "source", "roberta", labels, **config)
     as_cross_encoder(folder / "source", *activation)
+    return imported(folder, files=files)
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +42,7 @@ def encoder(tmp_path_factory):
 def scores(encoder, texts, **text):
     text_spec = TextSpec(**{"max_seq_length": 64, "vectors": ("scores",), **text})
     _, rows = text_rows(encoder.tokenizer, text_spec, texts)
-    done = encoder.embedder.run(Request(text_spec, rows=rows))
-    return done.rows, done
+    return encoder.embedder.run(Request(text_spec, rows=rows))
 
 
 @pytest.mark.numeric
@@ -64,13 +64,11 @@ def test_int8_stays_near(encoder):
 def test_the_logits_of_windows_are_averaged_by_their_tokens(encoder):
     windows = {"long_text": "window", "max_seq_length": 16, "overlap": 4}
     apart = scores(encoder, [LONG], **windows | {"long_text": "windows"})
-    layout_counts = np.array([14, 14, 14, 14, 10])
-    logits = apart[0].heads["scores"]
-    assert logits.shape == (5, 3)
-    expected = softmax(np.average(logits.astype(float), axis=0, weights=layout_counts))
-    found = scores(encoder, [TEXTS[0], LONG], **windows)[1].heads["scores"]
+    logits = apart.rows.heads["scores"].astype(float)
+    expected = softmax(np.average(logits, axis=0, weights=[14, 14, 14, 14, 10]))
+    found = scores(encoder, [TEXTS[0], LONG], **windows).heads["scores"]
     np.testing.assert_allclose(found[1], expected, atol=1e-6)
-    np.testing.assert_allclose(apart[1].heads["scores"], softmax(logits.astype(float)), atol=1e-6)
+    np.testing.assert_allclose(apart.heads["scores"], softmax(logits), atol=1e-6)
     np.testing.assert_allclose(found[0], encoder.encode(TEXTS[0], kind="scores"), atol=1e-6)
 
 
@@ -86,27 +84,18 @@ def test_a_classifier_names_what_to_call(encoder):
 
 
 def test_scores_and_dense_vectors_come_from_one_pass(encoder):
-    both = scores(encoder, TEXTS, vectors=("dense", "scores"))[1]
+    both = scores(encoder, TEXTS, vectors=("dense", "scores"))
     np.testing.assert_array_equal(both.heads["scores"], encoder.encode(TEXTS, kind="scores"))
     np.testing.assert_array_equal(both.sentences, encoder.encode(TEXTS, kind="dense"))
     assert verify(encoder.bundle).problem == ""
 
 
-def test_a_cross_encoder_names_its_activation(tmp_path):
-    cross_encoder(tmp_path, "torch.nn.modules.linear.Identity")
-    bundle = imported(tmp_path)
-    assert (bundle.heads["scores"].activation, bundle.default_vectors) == ("none", ("scores",))
-    found = Encoder(bundle, threads=1).encode(["who"], ["the bank of the river"], kind="scores")
-    assert found.shape == (1, 1)
-
-
 @pytest.mark.parametrize(("labels", "activation"), [(1, "sigmoid"), (3, "none")])
 def test_a_cross_encoder_that_names_none_has_the_usual_activation(tmp_path, labels, activation):
     """That of CrossEncoder, which asks for no problem_type."""
-    cross_encoder(tmp_path, labels=labels, problem_type="regression")
-    said = json.dumps({"model_type": "CrossEncoder"})
-    change(tmp_path / "source", {"config_sentence_transformers.json": said})
-    assert imported(tmp_path).heads["scores"].activation == activation
+    said = {"config_sentence_transformers.json": json.dumps({"model_type": "CrossEncoder"})}
+    bundle = cross_encoder(tmp_path, labels=labels, files=said, problem_type="regression")
+    assert bundle.heads["scores"].activation == activation
 
 
 @pytest.mark.parametrize(
@@ -131,9 +120,8 @@ def test_biases_that_config_json_does_not_turn_on_are_no_part_of_a_head(tmp_path
     write_classifier(tmp_path / "source", "modernbert_biased", 2)
     change(tmp_path / "source", {"config.json": {"classifier_bias": False}})
     for dropped in ({}, {"head.dense.bias": None}):
-        change(tmp_path / "source", {"model.safetensors": dropped})
-        encoder = Encoder(imported(tmp_path, str(len(dropped))), threads=1)
-        found.append(encoder.encode(TEXTS, kind="scores"))
+        bundle = imported(tmp_path, str(len(dropped)), {"model.safetensors": dropped})
+        found.append(Encoder(bundle, threads=1).encode(TEXTS, kind="scores"))
     np.testing.assert_array_equal(*found)
 
 
@@ -152,13 +140,13 @@ def test_what_is_not_understood_is_refused(tmp_path, config, said):
         classifier(tmp_path, **config)
 
 
-def test_a_model_without_scores_is_refused_by_name(minilm):
+def test_a_model_of_dense_vectors_alone_is_refused_by_name(minilm):
     encoder = Encoder(minilm, threads=1)
-    for kind in ("scores", "sparse"):
-        with pytest.raises(
-            SettingError, match=f"kind {kind}: this model makes dense vectors alone"
-        ):
-            encoder.encode(["a"], kind=kind)
+    for kind in ("scores", "sparse", "multi"):
+        said = f"kind {kind}: this model makes dense vectors alone"
+        for encode in (encoder.encode, encoder.encode_query):
+            with pytest.raises(SettingError, match=said):
+                encode(["a"], kind=kind)
 
 
 def test_a_head_must_have_what_heads_have():
@@ -171,29 +159,30 @@ def test_a_head_must_have_what_heads_have():
 
 @pytest.mark.slow
 def test_a_cross_encoder_scores_pairs_and_ranks_documents(tmp_path, encoder):
-    cross_encoder(tmp_path, "torch.nn.modules.linear.Identity")
-    one_label = Encoder(imported(tmp_path), threads=1)
+    bundle = cross_encoder(tmp_path, "torch.nn.modules.linear.Identity")
+    assert (bundle.heads["scores"].activation, bundle.default_vectors) == ("none", ("scores",))
+    one_label = Encoder(bundle, threads=1)
     wanted = one_label.encode(["who"] * len(TEXTS), list(TEXTS), kind="scores")[:, 0]
     pairs = [("who", text) for text in TEXTS]
     np.testing.assert_array_equal(one_label.score(pairs), wanted)
-    names = [np.str_(text) for text in TEXTS]
-    np.testing.assert_array_equal(one_label.score((np.str_("who"), one) for one in names), wanted)
-    assert one_label.score((np.str_("who"), names[1])) == wanted[1]
-    assert one_label.rank(np.str_("who"), names) == one_label.rank("who", TEXTS)
-    one = one_label.score(("who", TEXTS[1]))
-    assert (type(one), one) == (float, wanted[1])
+    names, who = [np.str_(text) for text in TEXTS], np.str_("who")
+    np.testing.assert_array_equal(one_label.score((who, one) for one in names), wanted)
+    for one in (one_label.score((who, names[1])), one_label.score(("who", TEXTS[1]))):
+        assert (type(one), one) == (float, wanted[1])
     assert one_label.score([]).shape == (0,)
-    ranked = one_label.rank("who", TEXTS, k=2)
+    ranked = one_label.rank(who, names, k=2)
+    assert ranked == one_label.rank("who", TEXTS, k=2)
     assert [hit.number for hit in ranked] == np.argsort(-wanted, kind="stable")[:2].tolist()
     assert [hit.score for hit in ranked] == sorted(wanted.tolist(), reverse=True)[:2]
-    for wrong in ([("who",)], ["who"], [("who", 1)]):
-        with pytest.raises(SettingError, match=r"pairs\[0\] must be two texts"):
-            one_label.score(wrong)
-    for setting in ("kind", "texts_b"):
-        with pytest.raises(SettingError, match=f"{setting} is not a setting"):
-            one_label.score(pairs, **{setting: "scores"})
-    with pytest.raises(SettingError, match="prompt is of queries or of documents"):
-        one_label.rank("who", TEXTS, prompt="a")
     assert len(encoder.labels) == 3
-    with pytest.raises(SettingError, match="model must have one label or two, it has 3 labels"):
-        encoder.score(pairs)
+    for call, said in (
+        (lambda: one_label.score([("who",)]), r"pairs\[0\] must be two texts"),
+        (lambda: one_label.score(["who"]), r"pairs\[0\] must be two texts"),
+        (lambda: one_label.score([("who", 1)]), r"pairs\[0\] must be two texts"),
+        (lambda: one_label.score(pairs, kind="scores"), "kind is not a setting"),
+        (lambda: one_label.score(pairs, texts_b="scores"), "texts_b is not a setting"),
+        (lambda: one_label.rank("who", TEXTS, prompt="a"), "prompt is of queries or of documents"),
+        (lambda: encoder.score(pairs), "must have one label or two, it has 3 labels"),
+    ):
+        with pytest.raises(SettingError, match=said):
+            call()
