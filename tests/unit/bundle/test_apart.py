@@ -16,13 +16,10 @@ def test_an_import_that_is_refused_raises_its_own_sentence(tmp_path):
     assert not (tmp_path / "bundle").exists()
 
 
-def test_a_wrong_setting_keeps_its_type_and_names():
+def test_a_refusal_keeps_its_type_names_and_sentence(tmp_path):
     with pytest.raises(SettingError, match="dim must be an integer, got 'x'") as refused:
         call_apart("a check", "bert_embed.base.arguments:whole_number", "dim", "x")
     assert refused.value.setting == "dim"
-
-
-def test_an_error_of_the_system_is_refused_by_its_sentence(tmp_path):
     with pytest.raises(InputError, match="No such file or directory"):
         call_apart("a move", "os:rename", str(tmp_path / "a"), str(tmp_path / "b"))
 

@@ -21,20 +21,15 @@ def copied(tiny_bundle, tmp_path):
 
 
 def test_a_copy_is_the_same_bundle_elsewhere(tiny_bundle, copied):
-    here, there = read_bundle(tiny_bundle), read_bundle(copied)
-    assert here.fingerprint == there.fingerprint
+    there = read_bundle(copied)
+    assert there.fingerprint == read_bundle(tiny_bundle).fingerprint
     assert there.path == str(copied)
     there.verify_files()
-
-
-def test_every_file_is_listed(copied):
     names = {str(path.relative_to(copied)) for path in copied.rglob("*") if path.is_file()}
-    assert set(read_bundle(copied).files) == names - {"bundle.json"}
-
-
-def test_a_folder_without_metadata_is_no_bundle(tmp_path):
+    assert set(there.files) == names - {"bundle.json"}
+    (copied / "bundle.json").unlink()
     with pytest.raises(ValueError, match=r"not a model bundle, bundle\.json cannot be read"):
-        read_bundle(tmp_path)
+        read_bundle(copied)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +71,7 @@ def test_a_missing_or_cut_file_is_found_at_once(copied):
 
 
 @pytest.mark.parametrize(
-    ("name", "engine"),
-    [(WEIGHTS, "tensorflow"), ("float32.tflite", "litert")],
+    ("name", "engine"), [(WEIGHTS, "tensorflow"), ("float32.tflite", "litert")]
 )
 def test_a_flipped_byte_is_found_before_an_engine_reads_it(copied, name, engine):
     data = bytearray((copied / name).read_bytes())
@@ -85,20 +79,15 @@ def test_a_flipped_byte_is_found_before_an_engine_reads_it(copied, name, engine)
     (copied / name).write_bytes(data)
     bundle = read_bundle(copied)
     damage = re.escape(f"{name} is damaged or was changed (sha256")
-    with pytest.raises(ValueError, match=damage):
-        bundle.verify_files()
     text_spec = TextSpec(bundle.max_seq_length)
     model = str(copied), bundle.fingerprint, bundle.defaults, text_spec
     handler = BlockModelHandler(*model, engine=engine)
-    with pytest.raises(ValueError, match=damage):
-        handler.load_model()
-
-
-def test_weights_that_cannot_be_read_are_one_sentence(copied):
-    weights = copied / WEIGHTS
-    weights.write_bytes(bytes(weights.stat().st_size))
-    with pytest.raises(ValueError, match=r"weights\.safetensors is damaged or was changed"):
-        load_encoder(read_bundle(copied))
+    for read in (bundle.verify_files, handler.load_model):
+        with pytest.raises(ValueError, match=damage):
+            read()
+    if name == WEIGHTS:
+        with pytest.raises(ValueError, match=damage):
+            load_encoder(bundle)
 
 
 def test_weights_of_another_encoder_are_refused(copied, tmp_path):

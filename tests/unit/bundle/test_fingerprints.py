@@ -61,100 +61,79 @@ def example_settings():
     return row | {"granularity": list(row["granularity"])}
 
 
+PLAIN, NAMED = settings(), Columns(text="a", text_b="b", id="k", id_type="int64")
+LAYERS = {"layers": (-1, -2), "layer_combine": "sum", "pooling": "cls", "dim": 128}
+CHUNKS = {"chunk": "sentence", "chunk_tokens": 64, "overlap": 8}
+WORDS = {"granularity": ("word", "token", "sentence")}
+QUERIES = {"prompt": "query: ", "keep_text": True}
+EXTRA = Columns(extra=pa.schema([("n", pa.string()), ("price", pa.float64())]))
 RUNS = {
-    "defaults": (settings(), Columns(), {}),
-    "normalized": (settings({"normalize": True}), Columns(id="id"), {}),
-    "int8": (settings(precision="int8"), Columns(), {}),
-    "layers": (
-        settings({"layers": (-1, -2), "layer_combine": "sum", "pooling": "cls", "dim": 128}),
+    "313cc2772af3bb2bce957eac3e8435f3": (PLAIN, Columns(), {}),
+    "2c406bf39e68b5558366e30d0fc8ae5c": (settings({"normalize": True}), Columns(id="id"), {}),
+    "b7a9b8d73f42667522ead191b711d5df": (settings(precision="int8"), Columns(), {}),
+    "48c550efe8db7c70bcd73861e69c2e58": (settings(LAYERS), Columns(), {}),
+    "bf65bd05bd8f443c6646f03836e24f18": (
+        settings(output_dtype="float16", shape=[128]),
         Columns(),
-        {},
+        {"limit": 300},
     ),
-    "float16": (settings(output_dtype="float16", shape=[128]), Columns(), {"limit": 300}),
-    "windows": (
+    "103c47f8ebf25ebee840eadf1a3132b5": (
         settings(text={"long_text": "windows", "overlap": 8}),
         Columns(),
         {},
     ),
-    "chunks": (
-        settings(text={"chunk": "sentence", "chunk_tokens": 64, "overlap": 8}),
+    "013f2f147eaa78d1d6532244cdc733bb": (
+        settings(text=CHUNKS),
         Columns(),
         {"input_format": "text"},
     ),
-    "words": (
-        settings(text={"granularity": ("word", "token", "sentence")}, token_shape=[384]),
+    "4245f90c9727abd1d911cd2f89a20080": (
+        settings(text=WORDS, token_shape=[384]),
         Columns(),
         {"output_format": "jsonl"},
     ),
-    "pairs": (
-        settings(text={"prompt": "query: ", "keep_text": True}, id_type="int64"),
-        Columns(text="a", text_b="b", id="k", id_type="int64"),
-        {},
+    "b31848bb4826f6515d8b952a3c79a227": (settings(text=QUERIES, id_type="int64"), NAMED, {}),
+    "0402fb20bfe9606781fa934616d6ab97": (PLAIN, EXTRA, {"block_bytes": 1024}),
+    "0db9c09cf001aeffecc3c31a187e4646": (PLAIN, Columns(), {"output_format": "tfrecord"}),
+    "ac2cc61c47d06eb0220ef93df6a57568": (PLAIN, Columns(), {"output_format": "bigquery"}),
+    "b6081d56e40ff6942dd48339b7d31b6d": (PLAIN, Columns(), {"skip_existing": EARLIER}),
+    "9d50428e6f3b18c52832cf449afda56a": (
+        example_settings(),
+        Columns(),
+        {"output_format": "examples"},
     ),
-    "extra columns": (
-        settings(),
-        Columns(extra=pa.schema([("n", pa.string()), ("price", pa.float64())])),
-        {"block_bytes": 1024},
-    ),
-    "tfrecord": (settings(), Columns(), {"output_format": "tfrecord"}),
-    "bigquery": (settings(), Columns(), {"output_format": "bigquery"}),
-    "increment": (settings(), Columns(), {"skip_existing": EARLIER}),
-    "examples": (example_settings(), Columns(), {"output_format": "examples"}),
 }
-RUN_FINGERPRINTS = {
-    "defaults": "313cc2772af3bb2bce957eac3e8435f3",
-    "normalized": "2c406bf39e68b5558366e30d0fc8ae5c",
-    "int8": "b7a9b8d73f42667522ead191b711d5df",
-    "layers": "48c550efe8db7c70bcd73861e69c2e58",
-    "float16": "bf65bd05bd8f443c6646f03836e24f18",
-    "windows": "103c47f8ebf25ebee840eadf1a3132b5",
-    "chunks": "013f2f147eaa78d1d6532244cdc733bb",
-    "words": "4245f90c9727abd1d911cd2f89a20080",
-    "pairs": "b31848bb4826f6515d8b952a3c79a227",
-    "extra columns": "0402fb20bfe9606781fa934616d6ab97",
-    "tfrecord": "0db9c09cf001aeffecc3c31a187e4646",
-    "bigquery": "ac2cc61c47d06eb0220ef93df6a57568",
-    "increment": "b6081d56e40ff6942dd48339b7d31b6d",
-    "examples": "9d50428e6f3b18c52832cf449afda56a",
-}
-CONFIG = BertConfig(
-    vocab_size=4,
-    hidden_size=2,
-    num_hidden_layers=1,
-    num_attention_heads=1,
-    intermediate_size=4,
-    max_position_embeddings=8,
-)
+CONFIG = BertConfig(4, 2, 1, 1, 4, 8)
 TOKENIZER = {"lower_case": True, "max_word_chars": 100}
 MODELS = {
-    "plain": {},
-    "cased": {"tokenizer": TOKENIZER | {"lower_case": False}},
-    "other special tokens": {"tokenizer": TOKENIZER | {"special_tokens": "roberta"}},
-    "dense": {"dense": [DenseModule(2, 3).to_dict()]},
-    "factorized": {"config": CONFIG.to_dict() | {"embedding_size": 2, "relative_buckets": 32}},
+    "fd5a253bd0546762b64055e446d9d2934b63f0a07a5d92c668fc1317fd736e0f": {},
+    "52cba47a43efdd8e24e22473fef1b3ffa73e22394c28781bd5771588bb44f659": {
+        "tokenizer": TOKENIZER | {"lower_case": False}
+    },
+    "35a9d162f687cad3b84d59067429926df06b57c1cd13fa9e17a5db2601a47817": {
+        "tokenizer": TOKENIZER | {"special_tokens": "roberta"}
+    },
+    "dec4240d7f5e366ed0d369ae80ee74fb8504a10c3e6dde0bb702ef01b05b558b": {
+        "dense": [DenseModule(2, 3).to_dict()]
+    },
+    "f873d8b5c08689f161090cb17231ad4487992a8a4d9c09460fab021ad633730a": {
+        "config": CONFIG.to_dict() | {"embedding_size": 2, "relative_buckets": 32}
+    },
 }
-MODEL_FINGERPRINTS = {
-    "plain": "fd5a253bd0546762b64055e446d9d2934b63f0a07a5d92c668fc1317fd736e0f",
-    "cased": "52cba47a43efdd8e24e22473fef1b3ffa73e22394c28781bd5771588bb44f659",
-    "other special tokens": "35a9d162f687cad3b84d59067429926df06b57c1cd13fa9e17a5db2601a47817",
-    "dense": "dec4240d7f5e366ed0d369ae80ee74fb8504a10c3e6dde0bb702ef01b05b558b",
-    "factorized": "f873d8b5c08689f161090cb17231ad4487992a8a4d9c09460fab021ad633730a",
-}
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_a_saved_configuration_keeps_the_fingerprint_of_its_run(name):
-    described, columns, work = RUNS[name]
-    found = run_fingerprint(described, vars(columns), WORK | work)
-    assert found == RUN_FINGERPRINTS[name], WHAT_TO_DO
+@pytest.mark.parametrize("fingerprint", RUNS)
+def test_a_saved_configuration_keeps_the_fingerprint_of_its_run(fingerprint):
+    described, columns, work = RUNS[fingerprint]
+    assert run_fingerprint(described, vars(columns), WORK | work) == fingerprint, WHAT_TO_DO
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_saved_model_keeps_its_fingerprint(name):
+@pytest.mark.parametrize("fingerprint", MODELS)
+def test_a_saved_model_keeps_its_fingerprint(fingerprint):
     tensors = {"b": np.arange(4, dtype=np.float32).reshape(2, 2), "a": np.ones(3, np.float32)}
-    values = {"config": CONFIG.to_dict(), "tokenizer": TOKENIZER} | MODELS[name]
+    values = {"config": CONFIG.to_dict(), "tokenizer": TOKENIZER} | MODELS[fingerprint]
     found = model_fingerprint(tensors, ["[PAD]", "[UNK]", "a", "##b"], **values)
-    assert found == MODEL_FINGERPRINTS[name], WHAT_TO_DO
+    assert found == fingerprint, WHAT_TO_DO
 
 
 @pytest.mark.parametrize(
@@ -164,7 +143,7 @@ def test_a_saved_model_keeps_its_fingerprint(name):
         (COLUMNS, (Columns,)),
         (EXAMPLES, (ExampleSettings,)),
     ],
-    ids=lambda value: "" if isinstance(value, Keys) else value[0].__name__,
+    ids=["vectors", "columns", "examples"],
 )
 def test_every_field_is_listed_once(keys, kinds):
     listed = [*keys.always, *keys.present, *(keys.new or {}), *keys.free]
@@ -186,6 +165,5 @@ def test_vectors_of_before_an_option_are_no_other_vectors(monkeypatch):
     monkeypatch.setitem(VECTORS.new, "rotate", False)
     ours = settings() | {"rotate": False}
     assert difference(settings(), ours) is None
-    assert difference(settings(), ours | {"rotate": True}) == (
-        "rotate is false there and true here"
-    )
+    said = difference(settings(), ours | {"rotate": True})
+    assert said == "rotate is false there and true here"
