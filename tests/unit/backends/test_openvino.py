@@ -3,11 +3,11 @@
 import multiprocessing
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import numpy as np
 import pytest
 
-import bert_embed
 from bert_embed.backends.openvino import BACKEND
 from bert_embed.base import environment as processors
 from bert_embed.bundle.bundle import read_bundle
@@ -31,16 +31,12 @@ TEXTS += ["a", "vault", "river " * 180]
 
 @pytest.fixture(scope="module")
 def encoder_of(minilm):
-    encoders = {}
-
-    def encoder(precision, **settings):
-        key = precision, *settings.items()
-        if key not in encoders:
-            settings = {"engine": "openvino", "threads": 1} | settings
-            encoders[key] = Encoder(minilm, precision=precision, **settings)
-        return encoders[key]
-
-    return encoder
+    """The encoder of a precision with so many threads, each once."""
+    return cache(
+        lambda precision, threads=1: Encoder(
+            minilm, precision=precision, engine="openvino", threads=threads
+        )
+    )
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -48,7 +44,7 @@ def test_a_vector_is_the_same_bits_whatever_its_neighbours(encoder_of, precision
     encoder = encoder_of(precision)
     wanted = encoder.encode(TEXTS)
     alone = np.concatenate([encoder.encode([text]) for text in TEXTS])
-    for found in (alone, encoder_of(precision, threads=3).encode(TEXTS)):
+    for found in (alone, encoder_of(precision, 3).encode(TEXTS)):
         np.testing.assert_array_equal(found, wanted)
     for batch_tokens in (33, 128, 1 << 14):
         found = encoder.encode(TEXTS[::-1], batch_tokens=batch_tokens)[::-1]
@@ -95,7 +91,7 @@ def test_heads_and_modules_have_the_same_bits_too(tmp_path):
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_threads_and_forked_processes_compute_the_same(encoder_of, precision):
-    encoder = encoder_of(precision, threads=2)
+    encoder = encoder_of(precision, 2)
     wanted = encoder.encode(TEXTS)
     with ThreadPoolExecutor(4) as pool:
         for found in pool.map(encoder.encode, [TEXTS] * 8):
@@ -125,42 +121,3 @@ def test_the_command_line_computes_in_bfloat16(tmp_path, tiny_bundle):
         assert embed(tmp_path / name, tiny_bundle, tmp_path / "in.txt", **flags) == 0
     np.testing.assert_array_equal(vectors(tmp_path / "a"), vectors(tmp_path / "b"))
     assert record(tmp_path / "a")["engine"] == "openvino"
-
-
-def test_a_processor_without_bfloat16_is_told_before_the_run(
-    tmp_path, tiny_bundle, monkeypatch, capsys
-):
-    (tmp_path / "cpuinfo").write_text("flags\t\t: fpu avx2 avx512f avx512_vnni\n", "ascii")
-    monkeypatch.setattr(processors, "CPUINFO", tmp_path / "cpuinfo")
-    (tmp_path / "in.txt").write_text("a bank\n", "utf-8")
-    sentence = (
-        "precision bfloat16 requires a processor with avx512_bf16 or amx_bf16, and this one has "
-        "neither; take int8 or float32"
-    )
-    for flags in ({}, {"device": "cpu"}, {"engine": "openvino"}):
-        flags |= {"precision": "bfloat16"}
-        assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 2
-        said = capsys.readouterr().err
-        assert f"--{sentence}" in said
-        assert said.count("\n") == 1
-        with pytest.raises(ValueError, match=sentence):
-            bert_embed.load(tiny_bundle, **flags)
-    assert not (tmp_path / "out").exists()
-    found = Encoder(read_bundle(tiny_bundle), engine="openvino").encode(["a bank"])
-    wanted = Encoder(read_bundle(tiny_bundle)).encode(["a bank"])
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
-
-
-def test_a_missing_package_is_named_with_its_command(tmp_path, tiny_bundle, monkeypatch, capsys):
-    (tmp_path / "cpuinfo").write_text("flags\t\t: fpu avx512_bf16\n", "ascii")
-    monkeypatch.setattr(processors, "CPUINFO", tmp_path / "cpuinfo")
-    monkeypatch.setattr(
-        "bert_embed.backends.choose.find_spec", lambda name: None if name == "openvino" else True
-    )
-    (tmp_path / "in.txt").write_text("a bank\n", "utf-8")
-    named = {"engine": "openvino"}
-    for flags, what in (({}, "--precision bfloat16"), (named, "--engine openvino")):
-        flags |= {"precision": "bfloat16", "device": "cpu"}
-        assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 2
-        installs = f"{what} requires openvino, which is not installed here: pip install openvino"
-        assert installs in capsys.readouterr().err

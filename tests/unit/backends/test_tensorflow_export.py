@@ -3,6 +3,7 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_embed.backends.tensorflow.model import load_encoder
 from bert_embed.bundle.bundle import read_bundle
@@ -31,28 +32,20 @@ def states(tiny_bundle):
 
 
 def test_a_saved_model_answers_as_tf_hubs_encoders_do(saved_model, states):
-    import tensorflow as tf
-
     layers, pooled = states
-    outputs = tf.saved_model.load(saved_model)(INPUTS)
+    loaded = tf.saved_model.load(saved_model)
+    outputs = loaded(INPUTS)
     assert sorted(outputs) == ["default", "encoder_outputs", "pooled_output", "sequence_output"]
     for name in ("default", "pooled_output"):
         assert_near(outputs[name], pooled)
     assert_near(outputs["sequence_output"], layers[-1])
     for found, wanted in zip(outputs["encoder_outputs"], layers[1:], strict=True):
         assert_near(found, wanted)
-
-
-def test_the_serving_signature_has_flat_names(saved_model, states):
-    import tensorflow as tf
-
-    serve = tf.saved_model.load(saved_model).signatures["serving_default"]
-    outputs = serve(**{name: tf.constant(array) for name, array in INPUTS.items()})
-    assert sorted(name for name in outputs if "_outputs_" in name) == [
-        "encoder_outputs_0",
-        "encoder_outputs_1",
-    ]
-    assert_near(outputs["encoder_outputs_0"], states[0][1])
+    serve = loaded.signatures["serving_default"]  # whose names are flat
+    flat = serve(**{name: tf.constant(array) for name, array in INPUTS.items()})
+    names = sorted(name for name in flat if "_outputs_" in name)
+    assert names == ["encoder_outputs_0", "encoder_outputs_1"]
+    assert_near(flat["encoder_outputs_0"], layers[1])
 
 
 @pytest.mark.slow
@@ -75,32 +68,24 @@ def test_a_keras_layer_of_tf_hub_can_be_trained(saved_model, states):
     assert float(loss) == pytest.approx(states[1].sum(), abs=1e-4)
 
 
-def test_a_model_without_a_pooler_has_no_pooled_output(tmp_path):
-    import tensorflow as tf
-
+def test_a_model_without_a_pooler_has_no_pooled_output(tmp_path, capsys):
     write_tiny_huggingface(tmp_path / "source", pooler=False)
-    assert main(["model", "export", str(tmp_path / "source"), str(tmp_path / "saved")]) == 0
+    words = ["model", "export", str(tmp_path / "source"), str(tmp_path / "saved")]
+    assert main(words) == 0
     outputs = tf.saved_model.load(str(tmp_path / "saved"))(INPUTS)
     assert sorted(outputs) == ["encoder_outputs", "sequence_output"]
+    (tmp_path / "saved" / "saved_model.pb").write_text("mine")
+    assert main(words) == 2  # what is there is not overwritten
+    assert f"{tmp_path / 'saved'} exists, name a new folder" in capsys.readouterr().err
+    assert (tmp_path / "saved" / "saved_model.pb").read_text() == "mine"
 
 
-def test_what_is_there_is_not_overwritten(tmp_path, tiny_bundle, capsys):
-    (tmp_path / "mine.txt").write_text("my own notes")
-    assert main(["model", "export", tiny_bundle, str(tmp_path)]) == 2
-    assert f"{tmp_path} exists, name a new folder" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-
-
-def test_no_layer_above_the_highest_asked_for_is_computed(tiny_bundle):
+def test_no_layer_above_the_highest_and_no_row_is_computed_unasked(tiny_bundle):
     encoder = load_encoder(read_bundle(tiny_bundle))
     every = encoder.hidden_states(IDS, MASK, IDS * 0)
     some = encoder.hidden_states(IDS, MASK, IDS * 0, highest=1)
     assert (len(every), len(some)) == (3, 2)
     np.testing.assert_array_equal(some[1], every[1])
-
-
-def test_a_vector_of_a_batch_without_rows_is_empty(tiny_bundle):
-    encoder = load_encoder(read_bundle(tiny_bundle))
     empty = np.zeros((0, 4), np.int32)
     assert encoder.hidden_states(empty, empty, empty)[-1].shape == (0, 4, 32)
 

@@ -49,22 +49,18 @@ def test_its_vectors_are_those_of_litert(installed, tiny_bundle, model, spec):
     wanted, found = both(tiny_bundle if model == "tiny" else model)
     np.testing.assert_allclose(found.encode(TEXTS, **spec), wanted.encode(TEXTS, **spec), atol=NEAR)
     layers = {name: value for name, value in spec.items() if name.startswith("layer")}
-    (tokens,), (wanted_tokens,) = (one.units(TEXTS[:1], **layers) for one in (found, wanted))
-    np.testing.assert_allclose(tokens.vectors, wanted_tokens.vectors, atol=NEAR)
+    (tokens,), (right,) = (one.units(TEXTS[:1], **layers) for one in (found, wanted))
+    np.testing.assert_allclose(tokens.vectors, right.vectors, atol=NEAR)
 
 
-@pytest.mark.parametrize("activation", ["Tanh", "GELU", "Sigmoid"])
-def test_the_host_has_modules_for_it(installed, tmp_path, activation):
-    modules = [dense(32, 6, f"activation.{activation}"), dense(6, 4)]
+def test_the_host_has_modules_and_heads_for_it(installed, tmp_path):
+    activations = (f"activation.{name}" for name in ("Tanh", "GELU", "Sigmoid"))
+    modules = [dense(32, 6, next(activations)), *(dense(6, 6, name) for name in activations)]
     write_sentence_transformers(tmp_path / "dense", modules=modules)
     wanted, found = both(tmp_path / "dense")
     np.testing.assert_allclose(found.encode(TEXTS), wanted.encode(TEXTS), atol=NEAR)
-
-
-def test_the_host_has_heads_for_it(installed, tmp_path):
     write_splade(tmp_path / "splade")
-    bundle = import_model(str(tmp_path / "splade"), str(tmp_path / "bundle"))
-    wanted, found = (one.encode(TEXTS, kind="sparse") for one in both(bundle.path))
+    wanted, found = (one.encode(TEXTS, kind="sparse") for one in both(tmp_path / "splade"))
     np.testing.assert_array_equal(found.splits, wanted.splits)
     np.testing.assert_allclose(found.values, wanted.values, atol=NEAR)
 
@@ -96,16 +92,16 @@ def test_the_command_line_takes_it_and_the_run_is_the_same(installed, tmp_path, 
     assert record(places["toy"])["run"] == record(places["litert"])["run"]
 
 
-def test_what_it_cannot_do_is_one_sentence(installed, tiny_bundle):
-    with pytest.raises(ValueError, match="litert, openvino, jax, tensorflow, toy, got 'onnx'"):
-        bert_embed.load(tiny_bundle, engine="onnx")
-    with pytest.raises(ValueError, match="toy does not compute int8, but float32 on cpu"):
-        bert_embed.load(tiny_bundle, engine="toy", precision="int8")
-    with pytest.raises(ValueError, match="toy does not compute float32 on device gpu"):
-        bert_embed.load(tiny_bundle, engine="toy", device="gpu")
-
-
-def test_it_computes_only_where_it_is_named(installed, tiny_bundle):
+def test_what_it_cannot_do_is_one_sentence_and_it_computes_where_it_is_named(
+    installed, tiny_bundle
+):
+    for settings, message in (
+        ({"engine": "onnx"}, "litert, openvino, jax, tensorflow, toy, got 'onnx'"),
+        ({"engine": "toy", "precision": "int8"}, "toy does not compute int8, but float32 on cpu"),
+        ({"engine": "toy", "device": "gpu"}, "toy does not compute float32 on device gpu"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            bert_embed.load(tiny_bundle, **settings)
     assert find_backend("float32", "cpu")[0].name == "litert"
     bundle = read_bundle(tiny_bundle)
     assert weight_files(bundle, "float32", "cpu") == ["float32.tflite"]

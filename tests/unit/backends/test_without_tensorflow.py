@@ -48,20 +48,12 @@ def commands(script, *commands, **environment):
 
 
 def test_neither_embed_nor_an_encoder_imports_tensorflow(tmp_path, tiny_bundle):
-    (tmp_path / "in.txt").write_text(
-        "the bank of the river\nmoney " + "of the vault " * 90, "utf-8"
-    )
+    text = "the bank of the river\nmoney " + "of the vault " * 90
+    (tmp_path / "in.txt").write_text(text, "utf-8")
     (tmp_path / "driver").write_text("NVRM version")
-    flags = {
-        "input": tmp_path / "in.txt",
-        "model": tiny_bundle,
-        "granularity": "sentence,token,word",
-        "long_text": "window",
-        "layers": "-1,1",
-        "layer_combine": "concat",
-        "normalize": "true",
-    }
-    words = ["embed", *(f"--{name}={value}" for name, value in flags.items())]
+    words = ["embed", f"--input={tmp_path}/in.txt", f"--model={tiny_bundle}", "--normalize=true"]
+    words += ["--granularity=sentence,token,word", "--long_text=window"]
+    words += ["--layers=-1,1", "--layer_combine=concat"]
     kinds = ("float32", "int8")
     runs = [[*words, f"--precision={kind}", f"--output={tmp_path / kind}"] for kind in kinds]
     encoders = f"""
@@ -95,13 +87,11 @@ def test_a_python_that_tensorflow_has_no_wheels_for_is_named(monkeypatch):
     assert missing("to_scipy", "scipy").endswith("pip install scipy")
 
 
-@pytest.fixture(scope="module")
-def where_it_is_missing(tmp_path_factory, tiny_bundle):
-    """What commands and an engine say in a process where TensorFlow cannot be imported."""
-    folder = tmp_path_factory.mktemp("missing")
-    (folder / "in.txt").write_text("the bank\n", "utf-8")
-    embed = ["embed", f"--input={folder}/in.txt", f"--output={folder}/new"]
-    written = [*embed[:2], f"--model={tiny_bundle}", "--output_format=tfrecord"]
+def test_what_needs_tensorflow_says_so_where_it_cannot_be_imported(tmp_path, tiny_bundle):
+    """A run of TFRecords, what its report needs, before it starts."""
+    (tmp_path / "in.txt").write_text("the bank\n", "utf-8")
+    embed = ["embed", f"--input={tmp_path}/in.txt"]
+    written = [*embed, f"--model={tiny_bundle}", "--output_format=tfrecord"]
     engine = f"""
 import sys, bert_embed
 sys.modules["tensorflow"] = None
@@ -110,39 +100,28 @@ try:
 except Exception as error:
     print(error, file=sys.stderr)
 """
-    made, _, said = commands(
+    made, _, of_the_engine = commands(
         engine + _COMMANDS,
-        ["model", "export", "minilm", folder / "saved"],
-        [*embed, "--engine=tensorflow"],
-        [*embed, "--precision=float16"],
-        [*written, f"--output={folder}/out"],
-        [*written, f"--output={folder}/other", "--report=false"],
-        ["report", folder / "out"],
+        ["model", "export", "minilm", tmp_path / "saved"],
+        [*embed, f"--output={tmp_path}/new", "--engine=tensorflow"],
+        [*embed, f"--output={tmp_path}/new", "--precision=float16"],
+        [*written, f"--output={tmp_path}/out"],
+        [*written, f"--output={tmp_path}/other", "--report=false"],
+        ["report", tmp_path / "out"],
     )
-    return made, said
-
-
-def test_what_needs_tensorflow_says_so(where_it_is_missing):
-    made, of_the_engine = where_it_is_missing
-    needs = ["tensorflow", "tensorflow", "jax[cuda12]"]
-    for (code, errors), package in zip(made[:3], needs, strict=True):
-        assert code != 0
-        install = f"pip install {shlex.quote(package)}"
-        assert f"requires {package}, which is not installed here: {install}" in errors
+    codes, said = zip(*((code, errors.replace("\n", " ")) for code, errors in made), strict=True)
+    assert (codes.count(0), codes[3:]) == (2, (0, 0, 2))
+    lacks = "which is not installed here: pip install"
+    for errors, package in zip(said, ("tensorflow", "tensorflow", "jax[cuda12]"), strict=False):
+        assert f"requires {package}, {lacks} {shlex.quote(package)}" in errors
         assert "a bug of this program" not in errors
     assert "requires tensorflow, which is not installed here" in of_the_engine
-
-
-def test_a_run_of_tfrecords_says_what_its_report_needs_before_it_starts(where_it_is_missing):
-    made = where_it_is_missing[0][3:]
-    note = "note: report.html of TFRecord files requires tensorflow, which is not installed here: "
-    said = [errors.replace("\n", " ") for _, errors in made]
-    assert f"{note}pip install tensorflow; or leave it out with --report false" in said[0]
-    assert "tensorflow" not in said[1]
-    assert [code for code, _ in made] == [0, 0, 2]
-    needs = "reading TFRecord files requires tensorflow, which is not installed here: pip install"
-    assert f"report.html was not written (InputError: {needs}" in said[0]
-    assert needs in said[2]
+    note = f"note: report.html of TFRecord files requires tensorflow, {lacks} tensorflow; or leave"
+    assert f"{note} it out with --report false" in said[3]
+    assert "tensorflow" not in said[4]
+    needs = f"reading TFRecord files requires tensorflow, {lacks}"
+    assert f"report.html was not written (InputError: {needs}" in said[3]
+    assert needs in said[5]
 
 
 def test_the_default_model_is_imported_verified_and_embeds_without_tensorflow(tmp_path):

@@ -18,7 +18,6 @@ from bert_embed.encoder import Encoder
 from bert_embed.settings import VectorSpec
 from bert_embed.text.documents import TokenRows
 from tests.support.models.folder import imported
-from tests.support.models.sentence_transformers import dense, write_sentence_transformers
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import MINILM, assert_near, least_cosine
 
@@ -58,36 +57,19 @@ def test_vectors_are_those_of_the_processor(tiny_bundle, name):
         assert_near(getattr(found, "vectors", found), getattr(wanted, "vectors", wanted))
 
 
-def test_dense_modules_behind_the_programs_are_those_of_the_processor(tmp_path):
-    write_sentence_transformers(tmp_path / "source", modules=[dense(32, 6), dense(6, 4)])
-    bundle = imported(tmp_path)
-    one, other = (
-        Encoder(bundle, engine=engine).encode(TEXTS, **SHORT) for engine in ("litert", "tensorflow")
-    )
-    assert one.shape == (len(TEXTS), 4)
-    assert_near(other, one)
-
-
-def engine_of(bundle, engine):
-    return load_engine(bundle, (2, 3), "float32", "cpu", 1, engine)
-
-
-def rows_of(lengths):
-    splits = np.concatenate([[0], np.cumsum(lengths)])
-    return np.random.default_rng(0).integers(5, 90, splits[-1]).astype(np.int32), splits
-
-
 def test_a_row_longer_than_usual_runs_all_the_same(tmp_path):
     write_tiny_huggingface(tmp_path / "source", positions=24)
     bundle = imported(tmp_path)
-    runners = [
-        RowRunner(bundle.config, engine_of(bundle, engine), threads=2, compile_ahead=True)
-        for engine in ("litert", "tensorflow")
+    ids = np.random.default_rng(0).integers(5, 90, 23).astype(np.int32)
+    rows = TokenRows(ids, np.array([0, 3, 23]))
+    engines = [
+        load_engine(bundle, (2, 3), "float32", "cpu", 1, name) for name in ("litert", "tensorflow")
     ]
-    rows = rows_of([3, 20])
     one, other = (
-        runner.run(TokenRows(*rows), RowSpec(ONE_LAYER, batch_tokens=1, longest=16))
-        for runner in runners
+        RowRunner(bundle.config, engine, threads=2, compile_ahead=True).run(
+            rows, RowSpec(ONE_LAYER, batch_tokens=1, longest=16)
+        )
+        for engine in engines
     )
     assert other.compiled == 5  # of one row each, up to the model's 24 positions
     assert other.padded_tokens == 8 + 20
@@ -141,15 +123,11 @@ def compiles(tiny_bundle, tmp_path_factory):
     folder = tmp_path_factory.mktemp("compiles")
     programs = str(folder / "programs")
     dump = f"--xla_dump_hlo_as_text --xla_dump_to={programs}"
+    variables = {"XLA_FLAGS": f"{os.environ['XLA_FLAGS']} {dump}"}
     done = subprocess.run(
         [sys.executable, "-c", COMPILES, tiny_bundle, programs],
         cwd=ROOT,
-        env={
-            "PATH": "",
-            "HOME": str(folder),
-            "TF_CPP_MIN_LOG_LEVEL": "2",
-            "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} {dump}",
-        },
+        env=variables | {"PATH": "", "HOME": str(folder), "TF_CPP_MIN_LOG_LEVEL": "2"},
         capture_output=True,
         text=True,
         check=True,
@@ -167,11 +145,8 @@ def test_every_shape_is_compiled_before_the_first_batch_and_none_after(compiles)
     assert compiles["programs"] == 1 + 6, "XLA compiled more than are counted"
 
 
-def test_calls_of_other_dim_and_length_share_the_one_program_of_their_shape(compiles):
-    assert (compiles["shape"], compiles["of_one_shape"]) == ([1, 7], 1)
-
-
-def test_the_process_of_a_caller_keeps_its_settings_and_programs_are_exact(compiles):
+def test_calls_share_programs_which_are_exact_and_the_caller_keeps_its_settings(compiles):
+    assert (compiles["shape"], compiles["of_one_shape"]) == ([1, 7], 1)  # of other dim and length
     assert (compiles["kept"], compiles["precise"]) == (True, False)
     products = [line for line in compiles["program"].splitlines() if " dot(" in line]
     assert products
@@ -196,8 +171,10 @@ def test_a_forked_process_is_refused_at_once(tiny_bundle):
 
 
 def test_batches_of_two_models_do_not_run_at_once(tiny_bundle):
-    bundle = read_bundle(tiny_bundle)
-    one, other = (load_engine(bundle, (2, 3), "float32", "cpu", 1, "tensorflow") for _ in range(2))
+    one, other = (
+        load_engine(read_bundle(tiny_bundle), (2, 3), "float32", "cpu", 1, "tensorflow")
+        for _ in range(2)
+    )
     assert one.device is other.device
     with one.device:
         assert not other.device.acquire(blocking=False)
@@ -230,27 +207,27 @@ def test_what_no_machine_computes_is_refused(tiny_bundle, precision, device, mes
         Encoder(read_bundle(tiny_bundle), precision=precision, device=device)
 
 
-def without_gpu():
+@pytest.fixture
+def no_gpu():
     import tensorflow as tf
 
-    return not tf.config.list_physical_devices("GPU")
+    if tf.config.list_physical_devices("GPU"):
+        pytest.skip("this machine has one that it sees")
 
 
-def test_a_machine_without_a_gpu_says_so(tiny_bundle):
-    if not without_gpu():
-        pytest.skip("this machine has one")
+def test_a_machine_without_a_gpu_says_so(no_gpu, tiny_bundle):
     assert find_backend("float32", "auto")[1] == "cpu"
-    with pytest.raises(ValueError, match="device gpu: tensorflow sees no GPU"):
-        find_backend("float32", "gpu")
-    with pytest.raises(ValueError, match="precision float16 requires a GPU"):
-        find_backend("float16", "auto")
+    for precision, device, message in (
+        ("float32", "gpu", "device gpu: tensorflow sees no GPU"),
+        ("float16", "auto", "precision float16 requires a GPU"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            find_backend(precision, device)
     with pytest.raises(ValueError, match=r"device tpu requires jax\[tpu\], which is not installed"):
         Encoder(read_bundle(tiny_bundle), device="tpu")
 
 
-def test_a_gpu_that_tensorflow_does_not_see_is_warned_of(tmp_path, monkeypatch, caplog):
-    if not without_gpu():
-        pytest.skip("this machine has one that it sees")
+def test_a_gpu_that_tensorflow_does_not_see_is_warned_of(no_gpu, tmp_path, monkeypatch, caplog):
     (tmp_path / "version").write_text("NVRM version")
     monkeypatch.setattr(choose, "NVIDIA_DRIVER", (tmp_path / "version",))
     assert find_backend("float32", "auto")[1] == "cpu"

@@ -5,9 +5,9 @@ import json
 import pickle
 import random
 import sys
-import threading
 import unicodedata
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def basic_words(text: str, lower_case: bool) -> list[list[Letter]]:
             continue
         if is_whitespace(char):
             letters.append((" ", position))
-        elif is_cjk(code):
+        elif any(code in block for block in CJK):
             letters += [(" ", position), (char, position), (" ", position)]
         else:
             letters.append((char, position))
@@ -125,17 +125,11 @@ def is_punctuation(char: str) -> bool:
     return ascii_symbol or unicodedata.category(char)[0] == "P"
 
 
-def is_cjk(code: int) -> bool:
-    return (
-        0x4E00 <= code <= 0x9FFF
-        or 0x3400 <= code <= 0x4DBF
-        or 0x20000 <= code <= 0x2A6DF
-        or 0x2A700 <= code <= 0x2B73F
-        or 0x2B740 <= code <= 0x2B81F
-        or 0x2B820 <= code <= 0x2CEAF
-        or 0xF900 <= code <= 0xFAFF
-        or 0x2F800 <= code <= 0x2FA1F
-    )
+CJK = (
+    *(range(0x4E00, 0xA000), range(0x3400, 0x4DC0), range(0x20000, 0x2A6E0)),
+    *(range(0x2A700, 0x2B740), range(0x2B740, 0x2B820), range(0x2B820, 0x2CEB0)),
+    *(range(0xF900, 0xFB00), range(0x2F800, 0x2FA20)),
+)
 
 
 GOLDEN = Path(__file__).parents[2] / "data" / "tokenization.jsonl"
@@ -155,11 +149,6 @@ SCRIPTS = [
     (0x900, 0x980), (0xE00, 0xE80), (0x1100, 0x1200), (0x1E00, 0x2000), (0x2000, 0x2070),
     (0x3040, 0x3100), (0x4E00, 0x5000), (0xAC00, 0xAE00), (0x1D100, 0x1D200), (0x1F600, 0x1F650),
 ]  # fmt: skip
-
-ROBBER = "After stealing money from the bank vault, the bank robber was seen fishing on the "
-ROBBER += "Mississippi river bank."
-BANK = [2044, 11065, 2769, 2013, 1996, 2924, 11632, 1010, 1996, 2924]
-BANK += [27307, 2001, 2464, 5645, 2006, 1996, 5900, 2314, 2924, 1012]
 
 
 @pytest.fixture(scope="session")
@@ -314,19 +303,15 @@ def test_neighbours_in_a_call_do_not_matter(vocab):
 
 
 def test_a_long_text_gives_what_its_words_give(vocab):
-    words = ["unaffable", "ΟΔΟΣ", "日本語", "naïve", "it's"] * 20_000
-    text = " ".join(words)
+    words = ["unaffable", "ΟΔΟΣ", "日本語", "naïve", "it's"]
+    text = " ".join(words * 20_000)
     tokenizer = Tokenizer(vocab)
     seen = tokenizer.encode_with_offsets(["a", text, "b"])
-    expected = [tokenizer.encode_with_offsets([word]) for word in words[:5]]
-    ids = np.concatenate([e.ids for e in expected] * 20_000)
-    starts = np.cumsum([0] + [len(word) + 1 for word in words])
-    first = np.concatenate(
-        [expected[i % 5].starts + start for i, start in enumerate(starts[:-1].tolist())]
-    )
-    assert np.array_equal(seen.ids[1:-1], ids)
-    assert np.array_equal(seen.starts[1:-1], first)
-    assert seen.row_splits.tolist() == [0, 1, len(ids) + 1, len(ids) + 2]
+    few = tokenizer.encode_with_offsets([" ".join(words)])
+    assert np.array_equal(seen.ids[1:-1], np.tile(few.ids, 20_000))
+    steps = np.arange(20_000)[:, None] * (len(" ".join(words)) + 1)
+    assert np.array_equal(seen.starts[1:-1], (steps + few.starts).ravel())
+    assert seen.row_splits.tolist() == [0, 1, len(seen.ids) - 1, len(seen.ids)]
 
 
 def test_a_word_longer_than_any_chunk_is_one_unknown(vocab):
@@ -335,13 +320,11 @@ def test_a_word_longer_than_any_chunk_is_one_unknown(vocab):
     assert seen.ids[1] == vocab.index("[UNK]")
 
 
-def test_no_texts_and_blank_texts_give_no_tokens(vocab):
-    tokenizer = Tokenizer(vocab)
-    ids, splits = tokenizer.encode_flat([])
-    assert (ids.dtype, ids.shape, splits.dtype, splits.tolist()) == (np.int32, (0,), np.int64, [0])
-    ids, splits = tokenizer.encode_flat(["", " \t", "\0\u200b"])
+@pytest.mark.parametrize("texts", [[], ["", " \t", "\0\u200b"]])
+def test_no_texts_and_blank_texts_give_no_tokens(vocab, texts):
+    ids, splits = Tokenizer(vocab).encode_flat(texts)
     assert (ids.dtype, ids.shape) == (np.int32, (0,))
-    assert (splits.dtype, splits.tolist()) == (np.int64, [0] * 4)
+    assert (splits.dtype, splits.tolist()) == (np.int64, [0] * (len(texts) + 1))
 
 
 def test_special_tokens_in_a_text_are_text(vocab):
@@ -371,17 +354,9 @@ def test_threads_can_share_a_tokenizer(vocab):
     tokenizer = Tokenizer(vocab)
     texts = [f"word{number} naïve 日{chr(0x4E00 + number)}" for number in range(3000)]
     expected = Tokenizer(vocab).encode_flat(texts)[0]
-    seen = []
-    threads = [
-        threading.Thread(target=lambda: seen.append(tokenizer.encode_flat(texts)[0]))
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert all(np.array_equal(ids, expected) for ids in seen)
-    assert len(seen) == 4
+    with ThreadPoolExecutor(4) as pool:
+        for ids, _ in pool.map(tokenizer.encode_flat, [texts] * 4):
+            assert np.array_equal(ids, expected)
 
 
 def test_a_vocabulary_file_is_read_as_the_reference_reads_it(tmp_path):
@@ -401,26 +376,6 @@ def test_the_special_tokens_of_mpnet_are_found_and_never_read_from_a_text():
     assert Tokenizer(entries).cls_id == 9
     with pytest.raises(ValueError, match=r"special_tokens must be .*, got 'roberta'"):
         Tokenizer(entries, special_tokens="roberta")
-
-
-@pytest.mark.parametrize(
-    ("text", "ids"),
-    [
-        ("I love Paris", [1045, 2293, 3000]),
-        ("embeddings", [7861, 8270, 4667, 2015]),
-        ("playing", [2652]),
-        ("I want to embed. Maybe now", [1045, 2215, 2000, 7861, 8270, 1012, 2672, 2085]),
-        (ROBBER, BANK),
-    ],
-)
-def test_ids_are_those_that_the_articles_print(vocab, text, ids):
-    assert Tokenizer(vocab).encode(text) == [101, *ids, 102]
-
-
-def test_the_vocabulary_slice_is_the_one_the_articles_print(vocab):
-    printed = "knight lap survey ma ##ow noise billy ##ium shooting guide bedroom priest "
-    printed += "resistance motor homes sounded giant ##mer 150 scenes"
-    assert Tokenizer(vocab).tokens(range(5000, 5020)) == printed.split()
 
 
 @pytest.mark.parametrize("lower_case", [True, False])
@@ -453,8 +408,8 @@ def test_a_vocabulary_that_is_none_is_named(tmp_path):
 def test_a_model_s_tokenizer_is_read_and_pickled(minilm):
     tokenizer = Tokenizer.from_pretrained(minilm.path)
     again = pickle.loads(pickle.dumps(tokenizer))
-    assert again.encode("the river bank") == tokenizer.encode("the river bank")
-    assert again.encode("the river bank") == [101, 1996, 2314, 2924, 102]
+    for one in (tokenizer, again):
+        assert one.encode("the river bank") == [101, 1996, 2314, 2924, 102]
     pieces = tokenizer.tokens(tokenizer.encode("embeddings"))[1:-1]
     assert pieces == ["em", "##bed", "##ding", "##s"]
     for wrong, message in (
