@@ -33,13 +33,7 @@ from bert_embed.pipeline.run import state
 from bert_embed.pipeline.run.graph import build
 from bert_embed.pipeline.run.plan import EmbedRun, plan_lines
 from bert_embed.pipeline.run.prepare import prepare, with_dates
-from bert_embed.pipeline.run.summary import (
-    failure_lines,
-    load_lines,
-    problem_of,
-    statements,
-    summary_lines,
-)
+from bert_embed.pipeline.run.summary import outcome_lines, problem_of
 from bert_embed.pipeline.run.tables import load_plan, with_folder
 from bert_embed.pipeline.runners.dataflow import completed_flags, worker_lines
 from bert_embed.pipeline.runners.errors import (
@@ -164,17 +158,11 @@ def _write_report(
 
 
 def _summary(run: EmbedRun, record: RunRecord, started: bool) -> list[str]:
-    """What came out of a complete job, `started` by this command or found complete."""
-    since = f"{run.output} holds this run, complete since {record.ended}"
-    lines, page = [] if started else [f"nothing to do: {since}"], None
+    page = None
     if run.options.report != "false":
         with suppress(OSError):  # the store may not say
             page = run.folder.page if run.folder.has_page else None
-    lines += summary_lines(run.output, record, page)
-    lines += [] if run.source.expired else failure_lines(run.output, record)
-    if record.table and record.status == "done":
-        lines += [*load_lines(record, started), *statements(run.output, record)]
-    return lines
+    return list(outcome_lines(run.output, record, started, page, run.source.expired))
 
 
 def plan_of(run: EmbedRun) -> list[str]:

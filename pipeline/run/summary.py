@@ -308,9 +308,8 @@ def _delete_lines(output: str, record: RunRecord, path: str) -> list[str]:
     return text.splitlines() if DELETED in written else []
 
 
-def statements(output: str, record: RunRecord) -> list[str]:
+def statements(output: str, record: RunRecord) -> Iterator[str]:
     """SQL to continue with: an index over the vectors of a run's table, and a search in it."""
-    lines: list[str] = []
     for kind, destination in (record.table.tables if record.table else {}).items():
         path = TableName(*destination.partition("$")[0].rsplit(".", 2)).path
         settings, made = record.settings, KINDS[kind]
@@ -322,7 +321,23 @@ def statements(output: str, record: RunRecord) -> list[str]:
             first=made.names(settings)[0],
             distance=_DISTANCES[settings.get("similarity", "cosine")],
         )
-        lines += text.splitlines()
+        yield from text.splitlines()
         if made.by_row or not PIECES.values() & record.numbers.written.keys():
-            lines += _delete_lines(output, record, path)
-    return lines
+            yield from _delete_lines(output, record, path)
+
+
+def outcome_lines(
+    output: str, record: RunRecord, started: bool, page: str | None, is_gone: bool
+) -> Iterator[str]:
+    """What came out of a complete job, `started` by this command or found complete.
+
+    `page` is the path of its report; `is_gone` says whether its input can be read no more.
+    """
+    if not started:
+        yield f"nothing to do: {output} holds this run, complete since {record.ended}"
+    yield from summary_lines(output, record, page)
+    if not is_gone:
+        yield from failure_lines(output, record)
+    if record.table and record.status == "done":
+        yield from load_lines(record, started)
+        yield from statements(output, record)

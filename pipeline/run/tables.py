@@ -57,12 +57,6 @@ if TYPE_CHECKING:
 _DATASET = "_bert_embed"  # the underscore keeps it out of the console's lists
 _KEPT_DAYS = 7
 _INTEGERS = ("INTEGER", "INT64")
-_KINDS: dict[str, tuple[str, ...]] = {
-    "id_column": ("STRING", *_INTEGERS),
-    "text_column": ("STRING",),
-    "text_b_column": ("STRING",),
-    "chunk_context": ("STRING",),
-}
 _LISTED = {
     "STRING": pa.string(),
     "INTEGER": pa.int64(),
@@ -198,9 +192,9 @@ def _table_columns(options: Options, schema: tuple[dict[str, Any], ...], shown: 
     lists = ["text_column"] if len(columns.texts) == 1 else []
     for name, flag in {name: flag for flag, name in reversed(columns.requested)}.items():
         kind, often, said = of_column(flag, name)
-        if kind not in _KINDS[flag] or (often and flag not in lists):
-            wanted = " or ".join(kind for kind in _KINDS[flag] if kind != "INTEGER")
-            raise UsageError(f"{said}; it must be {wanted}")
+        is_id = flag == "id_column"
+        if kind not in ("STRING", *_INTEGERS * is_id) or (often and flag not in lists):
+            raise UsageError(f"{said}; it must be STRING{' or INT64' * is_id}")
     extra: dict[str, pa.DataType] = {}
     for name in options.extra_columns or ():
         check_extra_name(check_column(name, "extra_columns"), options.keep_text)
