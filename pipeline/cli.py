@@ -96,10 +96,6 @@ def exit_code(command: str, work: Callable[[], int]) -> int:
     try:
         console.quiet_logs()
         return work()
-    except (InputError, OSError) as error:  # the latter of a file that cannot be read or written
-        lacking = exhausted(error)
-        warn(f"error: {hide_secrets(lacking or flag_message(error))}")
-        return ExitCode.FAILED if is_passing(error) or lacking else ExitCode.USAGE
     except TextError as error:  # a query, to which this model gives no vector
         warn(f"error: {error}")
         return ExitCode.FAILED
@@ -112,13 +108,14 @@ def exit_code(command: str, work: Callable[[], int]) -> int:
             warn(f"error: {error}")
         return ExitCode.FAILED
     except Exception as error:  # noqa: BLE001
+        lacking = exhausted(error)
+        if lacking or isinstance(error, InputError | OSError):  # of a file that cannot be read
+            warn(f"error: {hide_secrets(lacking or flag_message(error))}")
+            return ExitCode.FAILED if is_passing(error) or lacking else ExitCode.USAGE
         if isinstance(error, ModuleNotFoundError) and error.name in _OF_TENSORFLOW:
             package = error.name.replace("_", "-")
             warn(f"error: {missing(f'{program()} {command} here', package)}")
             return ExitCode.USAGE
-        if lacking := exhausted(error):
-            warn(f"error: {hide_secrets(lacking)}")
-            return ExitCode.FAILED
         # A bug of ours: its place matters more than a sentence.
         warn(*hide_secrets(traceback.format_exc()).splitlines())
         warn(f"error: unexpected {type(error).__name__}, a bug of this program")
@@ -143,10 +140,9 @@ def _work(word: str, arguments: list[str], own_process: bool) -> Callable[[], in
     if command not in _COMMANDS:
         commands = [name for name in _COMMANDS if name.startswith("model ") or word != "model"]
         last = {name.split()[-1]: name for name in reversed(commands)}  # `verify` is no model's
-        nearest = difflib.get_close_matches(command.rpartition(" ")[2], last, n=1)
-        hint = (
-            f"did you mean {last[nearest[0]]}?" if nearest else f"use one of {', '.join(commands)}"
-        )
+        hint = f"use one of {', '.join(commands)}"
+        for near in difflib.get_close_matches(command.rpartition(" ")[2], last, n=1):
+            hint = f"did you mean {last[near]}?"
         raise UsageError(f"unknown command {command}; {hint}")
     # Here, because the options import NumPy and Arrow, without which `bert-embed --help` answers.
     from bert_embed.pipeline.options.command_line import parser_of, read_command

@@ -329,11 +329,6 @@ class Options(CommandOptions):
         return FORMATS[self.output_format].loads
 
     @property
-    def truncates(self) -> bool:
-        """Whether the vectors replace the rows of a table."""
-        return self.write_disposition == "truncate"
-
-    @property
     def reads_table(self) -> bool:
         """Whether the input is a BigQuery table or query, not files."""
         if self.query is not None or self.input_format is not None:

@@ -64,7 +64,8 @@ def build(
     verdict = reconcile((*finished, written), planned) | "Check files" >> beam.Map(
         with_listing, run.folder, run.fingerprint
     )
-    verdict |= "Judge" >> beam.Map(judged, options.max_rejected, options.truncates)
+    truncates = options.write_disposition == "truncate"
+    verdict |= "Judge" >> beam.Map(judged, options.max_rejected, truncates)
     if changes is not None and run.keys is not None:
         # BigQuery's ids are strings.
         ids = {"id_type": "string"} if FORMATS[options.output_format].loads else {}

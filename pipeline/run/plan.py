@@ -227,7 +227,7 @@ class EmbedRun:
     @property
     def output(self) -> str:
         """The absolute folder, or URL, of the run's files."""
-        return self.folder.path
+        return self.state.folder.path
 
     @property
     def fingerprint(self) -> str:

@@ -31,8 +31,8 @@ def embedded_nothing(record: RunRecord) -> bool:
 
 def problem_of(record: RunRecord, options: Options) -> str | None:
     """Why a complete run is refused by the options of now; None if it is not."""
-    numbers = record.numbers
-    why = problem(numbers.counts, numbers.rejected, options.max_rejected, options.truncates)
+    numbers, truncates = record.numbers, options.write_disposition == "truncate"
+    why = problem(numbers.counts, numbers.rejected, options.max_rejected, truncates)
     return why and step_message(why)
 
 
