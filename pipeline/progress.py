@@ -22,11 +22,7 @@ from bert_embed.results.run_record import Goal
 from bert_embed.storage.files import is_remote
 from bert_embed.transforms.ledger import SUMMED, BlockRecord, parse_block_record
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.steps import (
-    PartsInWork,
-    current_activity,
-    watching_parts,
-)
+from bert_embed.transforms.steps import PartsInWork, current_activity, watching_parts
 
 _LATELY, _FEWEST = 60.0, 8  # seconds that "lately" covers, and parts that it takes at least
 _PART_BITS = 20  # of the number that stands for a block's part

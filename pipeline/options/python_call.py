@@ -7,13 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias, TypedDict
 
-from bert_embed.base.errors import (
-    InputError,
-    SettingError,
-    StorageError,
-    error_text,
-    is_passing,
-)
+from bert_embed.base.errors import InputError, SettingError, StorageError, error_text, is_passing
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import NoAnswer, UsageError
 from bert_embed.pipeline.options.command_line import UnknownFlags, beam_words, read_options

@@ -15,13 +15,7 @@ from bert_embed.results.columns import METADATA_KEY
 from bert_embed.results.files import EXAMPLES
 from bert_embed.results.names import DELETED, copied_columns, kinds_of
 from bert_embed.results.outputs import Output, continued_runs, later_outputs
-from bert_embed.results.run_record import (
-    ListedRun,
-    RunRecord,
-    Written,
-    listed_runs,
-    read_record,
-)
+from bert_embed.results.run_record import ListedRun, RunRecord, Written, listed_runs, read_record
 from bert_embed.storage.files import absolute, list_files
 from bert_embed.storage.local import is_folder
 from bert_embed.transforms.bigquery.read import earlier_table_name, table_facts

@@ -52,13 +52,7 @@ from bert_embed.storage.files import absolute, is_remote
 from bert_embed.text.layout import fit_texts
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.client import NoCredentials, table_name
-from bert_embed.transforms.listing import (
-    Listing,
-    StoredListing,
-    as_now,
-    list_input,
-    listing_digest,
-)
+from bert_embed.transforms.listing import Listing, StoredListing, as_now, list_input, listing_digest
 from bert_embed.transforms.parts import EACH_FILE, WHOLE_FILES, plan_blocks
 from bert_embed.transforms.plan import planned_work
 from bert_embed.transforms.read.reader import dialect_by

@@ -9,20 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import (
-    GoogleCloudOptions,
-    PipelineOptions,
-    TestOptions,
-)
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, TestOptions
 from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 from apache_beam.transforms.resources import resource_hints_from_options
 
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.runners.options import (
-    DEFAULT_RUNNER,
-    RunnerOptions,
-    accelerator_part,
-)
+from bert_embed.pipeline.runners.options import DEFAULT_RUNNER, RunnerOptions, accelerator_part
 
 ONE_PROCESS = "no_use_multiple_sdk_containers"
 # Runners that may download another runner and start that.
