@@ -73,7 +73,7 @@ def extra(path):
 FIRST = "embeddings/part-0000000-00000.parquet"
 FAULTS = {
     "missing": (FIRST, os.remove, f"{FIRST}: missing"),
-    "size": (FIRST, cut, f"{FIRST}: has "),
+    "size": (FIRST, cut, " bytes, "),
     "checksum": (FIRST, flip, f"{FIRST}: has crc32c "),
     "extra": (FIRST, extra, "embeddings/part-0000900-00000.parquet: no block record names it"),
     "rows": ("_state/blocks/0000000-00000.json", change_rows, f"{FIRST}: has "),
