@@ -212,12 +212,13 @@ def growth(folder, *paths, divisor=4):
     """Documents, rejected records, and the most memory up to the end of each file, in MiB.
 
     One process reads them all, in this order, with bounds of a quarter. Memory is what it takes
-    more than after a small file: it begins with what the process holds that it is forked from.
+    more than after small files: it begins with what the process holds that it is forked from.
     """
-    small = write_parquet(folder / "small.parquet", ["1"], ["a"], 1)
-    words = [str(divisor), str(small), *map(str, paths)]
+    small = [write_parquet(folder / "small.parquet", ["1"], ["a"], 1), folder / "small.txt"]
+    small[1].write_bytes(b"one\ntwo\n")
+    words = [str(divisor), *map(str, (*small, *paths))]
     done = ran([*python(), "-c", _PEAKS, *words], check=True)
-    [*_, before], *found = map(json.loads, done.stdout.splitlines())
+    _, [*_, before], *found = map(json.loads, done.stdout.splitlines())
     return [(documents, rejected, memory - before) for documents, rejected, memory in found]
 
 
