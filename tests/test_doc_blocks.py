@@ -99,7 +99,10 @@ deploy/flink/README.md | make install | needs a cluster: make test-flink
 """
 ELSEWHERE = [row.split(" | ") for row in ELSEWHERE.strip().splitlines()]
 # What a command is given besides, where a small input or this machine asks for it.
-INSTEAD = {"docs/accelerators.md": ("--device gpu", "--engine tensorflow --max_seq_length 8")}
+INSTEAD = {
+    "docs/accelerators.md": ("--device gpu", "--engine tensorflow --max_seq_length 8"),
+    "docs/export.md": ("--dim 128", "--dim 16"),
+}
 
 LINES = """{"id": "a", "text": ["the", "", "vault"]}
 {"id": "b", "text": ["money", ""]}

@@ -236,7 +236,7 @@ def test_a_dry_run_of_a_query_makes_nothing(bigquery, table, run):
     assert "(a dry run does not run the --query)" in run.out
     run(shown(table), limit=5, dry_run=True)
     assert run.out.startswith(f"from {shown(table)}\nmodel ")
-    assert "another name: a dry run does not run a query for --limit\n" in run.out
+    assert "(a dry run does not run a query for --limit), on which the number" in run.out
     datasets = [each.dataset_id for each in bigquery.client.list_datasets(include_all=True)]
     assert "_bert_embed_us" not in datasets
 
