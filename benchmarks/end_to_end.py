@@ -32,10 +32,11 @@ from benchmarks.corpus import FOLDER, TEXTS, english_sentences, numbered, write_
 from benchmarks.engines import exported_family
 from benchmarks.peers import minilm_folder, peer_environment, peer_python, peer_versions
 from benchmarks.tokenizer import tokenizer_files
-from bert_embed.backends import openvino, processor
+from bert_embed.backends import openvino
+from bert_embed.base import environment
 
 OURS = {"ours": "float32", "ours, int8": "int8"}
-if not processor.flags().isdisjoint(openvino.BACKEND.instructions["bfloat16"]):
+if not environment.flags().isdisjoint(openvino.BACKEND.instructions["bfloat16"]):
     OURS |= {"ours, bfloat16": "bfloat16"}
 _OURS = "ours"
 ENCODE = "sentence-transformers encode"
