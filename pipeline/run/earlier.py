@@ -210,7 +210,8 @@ def _earlier(
 ) -> EarlierOutput:
     present = counting_files(OutputFolder(place), record.is_done, listed.files)
     files, sizes = key_files(present)
-    written, result = record.numbers.written, record.result
+    result = record.result
+    written = result.written if result else {}
     repair = "`bert-embed verify --repair` writes them again"
     deletes = record.is_done and DELETED in written
     deleted = files_of_kind(present, DELETED, ".parquet") if deletes else {}

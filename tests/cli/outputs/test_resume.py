@@ -170,7 +170,9 @@ def test_ctrl_c_says_what_is_kept_and_the_command_that_continues(
 
 
 def test_damaged_compressed_input_fails_by_name_and_keeps_what_is_done(tmp_path, run):
-    whole = gzip.compress(b"".join(b"line %d\n" % n for n in range(40_000)))
+    # What the plan looks at, the first MiB, is whole.
+    lines = (b"line %d of the bank of the river of money\n" % n for n in range(40_000))
+    whole = gzip.compress(b"".join(lines))
     texts, flags = {"a.txt": "the bank of the river\n"}, {"block_bytes": 100_000, "layers": "0"}
     output = run(texts | {"in.txt.gz": whole[: len(whole) * 2 // 3]}, code=1, **flags)
     assert f"{tmp_path}/in.txt.gz is damaged gzip data" in run.err

@@ -54,7 +54,7 @@ def write_modules(folder: Path, types: Mapping[str, str]) -> None:
 def write_kinds(folder: Path, kinds: Sequence[str]) -> None:
     """Writes modules.json for modules of these kinds, each in the folder of its number."""
     places = [f"{number}_{kind}" for number, kind in enumerate(kinds)]
-    if kinds[0] == "Transformer":
+    if kinds[:1] == ["Transformer"]:
         places[0] = ""
     types = [kind if "." in kind else f"sentence_transformers.models.{kind}" for kind in kinds]
     write_modules(folder, dict(zip(places, types, strict=True)))
