@@ -118,7 +118,7 @@ except Exception as error:
     assert "requires tensorflow, which is not installed here" in of_the_engine
     note = f"note: report.html of TFRecord files requires tensorflow, {lacks} tensorflow; or leave"
     assert f"{note} it out with --report false" in said[3]
-    assert "tensorflow" not in said[4]
+    assert "requires tensorflow" not in said[4]
     needs = f"reading TFRecord files requires tensorflow, {lacks}"
     assert f"report.html was not written (InputError: {needs}" in said[3]
     assert needs in said[5]
