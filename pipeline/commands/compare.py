@@ -202,11 +202,16 @@ def compared(options: CompareOptions) -> Comparison:
     ]
     at_1, at_10, at_100, correlation = estimates(np.array(values), options.seed)
     return Comparison(
-        old.described(len(new.documents) - len(pool)),
-        new.described(len(old.documents) - len(pool)),
-        *(len(pool), len(pairs), drawn - len(pairs)),
-        *(at_1, at_10, at_100, correlation),
-        _relevance(queries.relevant, pairs, judged, options.seed),
+        old=old.described(len(new.documents) - len(pool)),
+        new=new.described(len(old.documents) - len(pool)),
+        pool=len(pool),
+        queries=len(pairs),
+        unusable_queries=drawn - len(pairs),
+        overlap_at_1=at_1,
+        overlap_at_10=at_10,
+        overlap_at_100=at_100,
+        rank_correlation=correlation,
+        relevance=_relevance(queries.relevant, pairs, judged, options.seed),
     )
 
 
