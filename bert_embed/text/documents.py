@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -55,9 +55,13 @@ def _script(entry: str) -> tuple[str, int]:
     >>> _script("##river"), _script("川"), _script("##7")
     (('LATIN', 5), ('CJK', 1), ('', 0))
     """
-    letters = [letter for letter in entry.removeprefix("##") if letter.isalpha()]
-    name = unicodedata.name(letters[0], "") if letters else ""
-    return re.split("[ -]", name)[0], len(letters)
+    letters = list(filter(str.isalpha, entry.removeprefix("##")))
+    return _script_of(letters[0]) if letters else "", len(letters)
+
+
+@cache  # a vocabulary has few letters, and looking them up is most of its time
+def _script_of(letter: str) -> str:
+    return re.split("[ -]", unicodedata.name(letter, ""))[0]
 
 
 class TextTokenizer(ABC):
