@@ -7,7 +7,7 @@ import tempfile
 import time
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -34,7 +34,7 @@ from bert_embed.pipeline.runners.options import ACCELERATORS, DATAFLOW, DEFAULT_
 from bert_embed.storage.files import absolute, open_listed
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.read import sample_rows
-from bert_embed.transforms.blocks import TokenBlock
+from bert_embed.transforms.blocks import DocumentBlock, TokenBlock
 from bert_embed.transforms.ledger import most_allowed
 from bert_embed.transforms.parts import WHOLE_FILES, BlockSpec, InputFile
 from bert_embed.transforms.read.reader import example_blocks, parse_part, parts_of
@@ -175,8 +175,9 @@ def _sampled(run: EmbedRun, exact: bool) -> Iterator[tuple[float, TokenBlock]]:
     """
     files, whole = run.source.files, exact or run.work.table is not None
     places = Counter((file, file.as_block()) for file in files) if whole else _places(files)
-    most = math.inf if whole else _PIECE
-    pieces = [(n, list(_read(run, *place, most * n))) for place, n in places.items()]
+    most, work = math.inf if whole else _PIECE, run.work
+    tokenized = partial(token_block, tokenizer=load_tokenizer(work.bundle), spec=work.token_spec)
+    pieces = [(n, list(_read(run, tokenized, *place, most * n))) for place, n in places.items()]
     sizes = [sum(size for size, _ in parts) for _, parts in pieces]
     filled = sum(number for (number, _), size in zip(pieces, sizes, strict=True) if size)
     for (number, parts), read in zip(pieces, sizes, strict=True):
@@ -201,11 +202,14 @@ def _places(files: list[InputFile]) -> Counter[tuple[InputFile, BlockSpec]]:
 
 
 def _read(
-    run: EmbedRun, file: InputFile, spec: BlockSpec, most: float
+    run: EmbedRun,
+    tokenized: Callable[[DocumentBlock], TokenBlock],
+    file: InputFile,
+    spec: BlockSpec,
+    most: float,
 ) -> Iterator[tuple[float, TokenBlock]]:
     """The first parts of a block, tokenized, and how many bytes of the input each is."""
     work, share = run.work, run.source.bytes / max(run.source.documents, 1)
-    tokenized = partial(token_block, tokenizer=load_tokenizer(work.bundle), spec=work.token_spec)
     sized: Iterator[tuple[float, TokenBlock]]
     if work.reading is not None:
         blocks = example_blocks(spec, work.reading, _EXAMPLE_DOCS, _PIECE, ())
