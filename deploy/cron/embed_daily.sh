@@ -70,8 +70,21 @@ choose_days() {
   [[ "$last" < "$today" ]] || refuse "$last is not over yet in $TIME_ZONE"
 }
 
+# Whether a place of this machine that no pattern names is not there: to start Python takes seconds.
+is_missing() {
+  local place="${1//\{day\}/$2}"
+  [[ "$1" == /*{day}* && "$place" != *[*?[]* && ! -e "$place" ]]
+}
+
 run_day() {
-  local code=0
+  local code=0 place
+  for place in "$READY" "$INPUT"; do
+    # The last day starts Python all the same, which tells of wrong settings.
+    if [[ "$1" != "$last" ]] && is_missing "$place" "$1"; then
+      echo "not yet: $1 has no ${place//\{day\}/$1}"
+      return "$NO_INPUT"
+    fi
+  done
   "$PYTHON" -u -m deploy.cron.embed_day --input "$INPUT" --output "$OUTPUT" --day "$1" \
     --ready "$READY" --earlier "$EARLIER" --begun "$STATE/begun" \
     -- "${FLAGS[@]}" "${more_flags[@]}" 3>&- &

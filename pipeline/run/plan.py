@@ -347,7 +347,7 @@ def block_bytes(total: int, bundle: Bundle, widths: Widths, accelerated: bool = 
     return size
 
 
-_COUNTED = 1 << 20  # bytes of a file of which the documents are counted
+_COUNTED = 4 << 20  # bytes of a file of which the documents are counted
 
 
 def count_documents(files: list[InputFile], limit: int | None, dialect: Dialect = QUOTED) -> int:

@@ -54,6 +54,25 @@ def test_days_in_their_order_and_again(tmp_path, tiny_bundle, forks):
     assert daily(settings, DAYS[1])[0] == 66
 
 
+def test_of_missing_days_only_the_last_starts_python(tmp_path, tiny_bundle):
+    """Each start takes seconds; one tells of wrong settings."""
+    starts, python = tmp_path / "starts", tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho >> {starts}\nexit 66\n")
+    python.chmod(0o755)
+    for day in DAYS[1:]:
+        write_day(tmp_path / "texts", day, {"a": "red river"})
+    (tmp_path / "texts" / DAYS[1] / ".ready").touch()
+    ready = f"{tmp_path}/texts/{{day}}/.ready"
+    settings = write_settings(tmp_path, tiny_bundle, PYTHON=str(python), READY=ready)
+    missing, *_, last = before = [f"2023-12-{day}" for day in range(28, 32)]
+    assert daily(settings, missing, last)[0] == 66
+    assert log(tmp_path).count("exit code 66") == len(before)
+    assert f"not yet: {missing} has no {tmp_path}/texts/{missing}/.ready\n" in log(tmp_path)
+    assert len(starts.read_text()) == 1
+    assert daily(settings, last, DAYS[2])[0] == 66
+    assert len(starts.read_text()) == 3, "a day that is ready, and the last one"
+
+
 def test_without_a_date_the_days_up_to_yesterday_are_caught_up(tmp_path, tiny_bundle, forks):
     zone = datetime.timezone(datetime.timedelta(hours=14))  # where it is tomorrow already
     first = datetime.datetime.now(zone).date() - datetime.timedelta(days=3)
