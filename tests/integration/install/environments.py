@@ -5,13 +5,11 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from tests.support.command import ROOT
 
@@ -21,42 +19,23 @@ _UV = Path(sys.executable).with_name("uv")
 _PINS = ROOT / "requirements.txt"
 
 
-class Extra(NamedTuple):
-    """Of pyproject.toml: what can be imported with it alone, and what it is for."""
-
-    modules: tuple[str, ...]
-    gives: str
-
-
 _GOOGLE = [
     f"google.cloud.{name}" for name in ("storage", "bigquery", "bigquery_storage", "dataflow")
 ]
-EXTRAS = {
-    "gcp": Extra((*_GOOGLE,), "`gs://`, BigQuery, Dataflow"),
-    "tensorflow": Extra(
-        ("tensorflow", "tensorflow_text", "tensorflow_hub"),
-        "SavedModels, TF Hub, google-research checkpoints, GPU and TPU, input of TFRecord examples",
-    ),
-    "openvino": Extra(("openvino",), "bfloat16 on CPUs with AVX512-BF16 or AMX-BF16"),
-    "faiss": Extra(("faiss",), "`export --to faiss`"),
-    "map": Extra(
-        ("openTSNE",),
-        "maps by t-SNE in the reports of `embed` (100 to 2,000 documents) and `report`",
-    ),
+EXTRAS = {  # of pyproject.toml, and what can be imported with each alone
+    "gcp": _GOOGLE,
+    "tensorflow": ["tensorflow", "tensorflow_text", "tensorflow_hub"],
+    "openvino": ["openvino"],
+    "faiss": ["faiss"],
+    "map": ["openTSNE"],
 }
 
 
 @dataclass(frozen=True)
 class Environment:
-    """An environment under build/install.
-
-    Attributes:
-        folder: Where it is.
-        seconds: How long its packages took to install.
-    """
+    """An environment under build/install."""
 
     folder: Path
-    seconds: float
 
     def run(self, *words: object, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
         """Runs a program of the environment in a folder, with nothing else of ours in sight."""
@@ -131,9 +110,8 @@ def environment(
     folder = FOLDER / name
     uv(["venv", "--clear", "--python", python, folder])
     asked = f"bert-embed[{','.join(extras)}] @ {wheel.as_uri()}"
-    start = time.monotonic()
     uv(["pip", "install", "--python", folder / "bin" / "python", *versions, asked])
-    return Environment(folder, time.monotonic() - start)
+    return Environment(folder)
 
 
 def uv(words: Sequence[object]) -> None:
