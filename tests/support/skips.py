@@ -18,7 +18,6 @@ LISTED = (
     r"no Chromium here: apt-get install chromium",  # 400 MB, from a host of Playwright's
     r"systemd is not installed",
     r"terraform is not installed",
-    r"gcloud is not installed",
     r"uv is not installed",
     r"there is no Python 3\.\d+(\.\d+)? here",
     r"no PostgreSQL with pgvector",

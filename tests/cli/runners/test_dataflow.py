@@ -1,8 +1,6 @@
 """Submission to Dataflow: what the service and its workers are given, and what the command says."""
 
-import datetime
 import io
-import json
 import os
 import signal
 import subprocess
@@ -16,8 +14,7 @@ import pytest
 from apache_beam.internal import pickler
 from apache_beam.portability.api import beam_runner_api_pb2
 
-from bert_embed.pipeline.cli import exit_code, main
-from deploy.dataflow.template import run_template
+from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT, embed, files, record
 from tests.support.forks import python
 from tests.support.servers.dataflow import PROJECT, REGION, dataflow_server, run_graph
@@ -276,32 +273,3 @@ def test_what_the_service_says_of_a_job_is_told(
     assert (value in errors) == (fault != "state")
     assert "Traceback" not in errors
     assert record(dataflow.gcs.root / "dataflow" / fault)["status"] == status
-
-
-def test_a_template_describes_a_job_also_where_nothing_is_to_do(
-    dataflow, tiny_bundle, tmp_path, capsys
-):
-    """Without a file of the job the service takes the launch for one that failed."""
-    place, before = tmp_path / "job.json", len(dataflow.jobs)
-
-    def launched(output):
-        flags = [IMAGE, "--job_name=launched", "--accelerator=t4", f"--template_location={place}"]
-        words = command(dataflow, tiny_bundle, output, *flags)[1:]
-        now = datetime.datetime.now(datetime.UTC)
-        assert exit_code("embed", lambda: run_template(words, now)) == 0, capsys.readouterr().err
-        job = json.loads(place.read_text())
-        assert job["name"] == "launched"
-        names = [one.unique_name for one in dataflow.graph(job).components.transforms.values()]
-        return job["environment"].get("serviceOptions", []), names
-
-    with dataflow.at_hand():
-        [option], names = launched("template")
-        assert option.startswith("worker_accelerator=type:nvidia-tesla-t4;")
-        assert any("Tokenize" in name for name in names)
-        output = "gs://dataflow/launched_again"
-        assert embed(output, tiny_bundle, "gs://dataflow/in", block_bytes=400) == 0
-        options, names = launched("launched_again")
-    assert "nothing to do" in capsys.readouterr().out
-    assert (options, "Create" in names) == ([], True)
-    assert not any("Tokenize" in name for name in names)
-    assert len(dataflow.jobs) == before

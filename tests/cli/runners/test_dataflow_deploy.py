@@ -17,7 +17,6 @@ from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.runners.options import ACCELERATORS
 from tests.support.command import ROOT, ran
 from tests.support.daily import DATAFLOW, EXAMPLE, printed
-from tests.support.forks import write_python
 
 DOCKER = ROOT / "deploy" / "docker"
 MINOR = sys.version_info.minor
@@ -104,29 +103,6 @@ def test_what_make_dataflow_runs_is_a_job(gcs, bucket, tmp_path, accelerator, de
     assert ("--machine_type e2-standard-4" in words) == (not accelerator)
 
 
-def test_the_script_has_every_accelerator(tmp_path):
-    for name in ("t4", "a100-8", "v6e-8"):
-        code, [build, submit], _ = printed(tmp_path, ("ACCELERATOR=", f"ACCELERATOR={name}"))
-        assert code == 0
-        assert f",_DEVICE={ACCELERATORS[name].device}," in " ".join(build)
-        assert submit[submit.index("--accelerator") + 1] == name
-    _, _, error = printed(tmp_path, ("ACCELERATOR=", "ACCELERATOR=t5"))
-    assert error.endswith(f"is none of {', '.join(ACCELERATORS)}\n")
-
-
-def test_images_can_be_built_here_and_templates_made(tmp_path):
-    changes = ("BUILD=cloud", "BUILD=docker"), ("TAG=", "TAG=7")
-    code, [build, push, made], _ = printed(tmp_path, *changes, do="template")
-    assert code == 0
-    assert build[:4] == ["env", "DOCKER_BUILDKIT=1", "docker", "build"]
-    assert build[build.index("--target") + 1] == "template"
-    assert f"PYTHON_MINOR={MINOR}" in build
-    place = "us-central1-docker.pkg.dev/acme/images/bert-embed-cpu-template"
-    assert push == ["docker", "push", f"{place}:py3{MINOR}-7"]
-    assert made[:4] == ["gcloud", "dataflow", "flex-template", "build"]
-    assert made[4] == f"gs://acme-texts/templates/bert-embed-cpu-py3{MINOR}-7.json"
-
-
 _PYTHON = """case "$1" in
   -m) [ "$2" != venv ] || { mkdir -p "$3/bin"; cp "${0%/*}/python" "${0%/*}/uv" "$3/bin"; } ;;
   -c) echo "${0%/*}" ;;
@@ -193,34 +169,6 @@ def test_what_embed_refuses_builds_no_image(tmp_path, place):
     path = f"{tmp_path}:{os.environ['PATH']}"
     assert printed(tmp_path, change, more=(), PATH=path, PYTHON=python)[0] == 3
     assert not (tmp_path / "log").exists()
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--limit 5", "gcloud cannot say whether"),
-        ("--limit 5 --text_column body", "error: --text_column body is no column of --input test-"),
-        ("--text_colum body", "error: unknown flag --text_colum; did you mean --text_column?"),
-    ],
-)
-def test_of_a_table_flags_are_checked_before_an_image_is_built(
-    gcs, bigquery, bucket, minilm, tmp_path, flags, message
-):
-    program(tmp_path, "gcloud", "exit 1")
-    table = "test-project.early.t"
-    bigquery.client.delete_table(table, not_found_ok=True)
-    bigquery.fill(table, [("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE")], [])
-    code, _, errors = printed(
-        tmp_path,
-        ("INPUT=gs://acme-texts/texts/*.jsonl", "INPUT=test-project:early.t"),
-        ("FLAGS=", f"FLAGS={flags}"),
-        more=(),
-        PATH=f"{tmp_path}:{os.environ['PATH']}",
-        PYTHON=write_python(tmp_path),
-    )
-    assert code == 2
-    assert errors.count("\n") == 1
-    assert message in errors
 
 
 def test_a_changed_tree_is_another_tag(tmp_path):

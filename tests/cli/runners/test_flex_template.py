@@ -4,7 +4,6 @@ import datetime
 import json
 import re
 import runpy
-import shutil
 import sys
 
 import pytest
@@ -15,14 +14,12 @@ from bert_embed.pipeline.options.embed import FLAGS, Options
 from bert_embed.pipeline.run.prepare import with_dates
 from deploy.dataflow.metadata import metadata_text
 from deploy.dataflow.template import template_options
-from tests.support.command import ROOT, ran
+from tests.support.command import ROOT
 from tests.support.daily import DATAFLOW, printed
 
 DEFAULTS_PARSED = parse_embed(["--input=a", "--output=b"])
 METADATA = json.loads((DATAFLOW / "metadata.json").read_text("utf-8"))
-PROGRAMS = "/usr/bin:/bin"
 MINOR = sys.version_info.minor
-GCLOUD = shutil.which("gcloud", path=PROGRAMS)
 
 
 @pytest.fixture(scope="module")
@@ -210,17 +207,3 @@ def test_parameters_that_cannot_work_are_refused_by_the_template():
         for value in (*right, *wrong):
             matches = all(re.search(pattern, value) for pattern in patterns)
             assert matches == (value in right), value
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not GCLOUD, reason="gcloud is not installed")
-def test_gcloud_takes_the_template(tmp_path):
-    command = [GCLOUD, "dataflow", "flex-template", "build", "gs://my-bucket/template.json"]
-    command += ["--image=us-docker.pkg.dev/p/r/bert-embed:1", "--sdk-language=PYTHON"]
-    command += [f"--metadata-file={DATAFLOW / 'metadata.json'}", "--print-only", "--project=p"]
-    made = ran(
-        command, check=True, PATH=PROGRAMS, CLOUDSDK_CONFIG=str(tmp_path), HOME=str(tmp_path)
-    )
-    template = json.loads(made.stdout[made.stdout.index("{") :])
-    names = [each["name"] for each in template["metadata"]["parameters"]]
-    assert names == [each["name"] for each in METADATA["parameters"]]

@@ -8,13 +8,15 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 
+from benchmarks.scale import idle_share
+from benchmarks.scale_plan import listed
 from bert_embed.pipeline.options.embed import Options
 from bert_embed.pipeline.run import state
 from bert_embed.pipeline.run.graph import build
 from bert_embed.pipeline.run.prepare import prepare
 from bert_embed.transforms.ledger import parse_block_record
 from bert_embed.transforms.listing import list_input
-from bert_embed.transforms.parts import plan_blocks
+from bert_embed.transforms.parts import default_block_bytes, plan_blocks
 from bert_embed.transforms.plan import planned_work
 from bert_embed.transforms.reconcile import SumBlockRecords
 from tests.support.command import embed, record
@@ -116,3 +118,23 @@ def test_the_plan_travels_packed(files):
     assert pickle.loads(sent) == planned
     assert len(sent) < 20 * len(planned.paths)
     assert max(len(pickle.dumps(spec)) for spec in plan_blocks(listed, 1000)) < 6000
+
+
+@pytest.mark.slow
+def test_one_huge_file_and_many_small_ones_load_a_thousand_workers_evenly():
+    files = listed([50 << 30, *[200_000] * 50_000])
+    plan = plan_blocks(files, default_block_bytes(sum(file.text_bytes for file in files)))
+    blocks = [sum(piece.stop - piece.start for piece in spec.slices) for spec in plan]
+    assert sum(blocks) == sum(file.stop for file in files)
+    assert idle_share(blocks, 1000) < 0.05
+
+
+def test_blocks_are_larger_for_a_device_that_is_asked_for(run):
+    """By what is asked for, not by what is found: the plan must be the same wherever it is made."""
+    (large,) = run.written({"large.txt": "the bank of a river and its money\n" * 180_000})
+    cluster = {"runner": "PortableRunner", "job_endpoint": "localhost:9", "dry_run": True}
+    sizes = {}
+    for device in ("auto", "cpu", "tpu"):
+        run(large, device=device, **cluster)
+        sizes[device] = run.out
+    assert sizes["auto"] == sizes["cpu"] != sizes["tpu"]

@@ -2,14 +2,12 @@
 
 import gzip
 import json
-import signal
 
 import numpy as np
 import pytest
 
 from tests.support.command import (
     RUNNERS,
-    Hold,
     embed,
     files,
     finish,
@@ -24,7 +22,6 @@ from tests.support.command import (
 pytestmark = pytest.mark.slow
 
 SMALL = {"block_bytes": 4000, "threads": 1}
-LINES = 2200
 
 
 def lines(count):
@@ -56,14 +53,6 @@ def expected(corpus, tiny_bundle, tmp_path_factory):
     return output
 
 
-@pytest.fixture(scope="module")
-def long_corpus(tmp_path_factory):
-    """Twenty blocks."""
-    path = tmp_path_factory.mktemp("long") / "in.txt"
-    path.write_text("\n".join(lines(LINES)))
-    return path
-
-
 def counted(output):
     """All of the record that must not depend on who ran it."""
     kept = record(output)
@@ -84,18 +73,6 @@ def test_the_output_is_that_of_the_default_runner(tmp_path, corpus, expected, ti
     flags = flags_of(tmp_path / "out", tiny_bundle, corpus, **SMALL)
     finish(start("embed", *flags, *runner_flags(name)))
     assert_same_output(tmp_path / "out", expected)
-
-
-def test_ctrl_c_ends_at_once(tmp_path, long_corpus, tiny_bundle):
-    """In the first half of a run whose blocks could then go on to its end."""
-    output, hold = tmp_path / "out", Hold(tmp_path / "hold", 5)
-    job = hold.start("embed", *flags_of(output, tiny_bundle, long_corpus, **SMALL), fresh=True)
-    job.send_signal(signal.SIGINT)
-    _, errors = job.communicate(timeout=60)
-    assert job.returncode == 130
-    assert "Traceback" not in errors
-    blocks = long_corpus.stat().st_size / SMALL["block_bytes"]
-    assert len(list(output.glob("_state/blocks/0*"))) < blocks / 2, "it went on to its end"
 
 
 def test_direct_runner_is_taken_for_the_local_one(run, corpus, expected, caplog):

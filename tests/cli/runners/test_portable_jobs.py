@@ -10,8 +10,6 @@ import pytest
 from apache_beam.portability.api import beam_job_api_pb2
 from apache_beam.runners.portability.local_job_service import LocalJobServicer
 
-import bert_embed
-from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.runners.errors import explains_itself, lost_connection, root_message
 from tests.support.command import ROOT, flags_of, record, rows, start
 
@@ -168,15 +166,3 @@ def test_an_error_of_a_worker_keeps_its_traceback():
     assert lost_connection(error) is None
     error = RuntimeError("Pipeline bert_1 failed in state CANCELLED: unknown error")
     assert root_message(error) == "the job was cancelled"
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ({"runner": "PortableRunner", "job_endpoint": "my..host:80"}, "does not answer"),
-        ({"runner": "FlinkRunner", "flink_master": "a:1", "parallelism": "x"}, "--parallelism"),
-    ],
-)
-def test_wrong_values_are_refused_by_name(tmp_path, tiny_bundle, flags, message):
-    with pytest.raises(UsageError, match=message):
-        bert_embed.embed(input="in.txt", output=tmp_path / "out", model=tiny_bundle, **flags)

@@ -90,13 +90,6 @@ def test_alerts_are_of_all_our_jobs_and_of_no_others():
     assert "disable_metric_validation = true" in SOURCES["monitoring.tf"]
 
 
-def test_the_image_of_the_schedule_is_kept():
-    repository = resources()["google_artifact_registry_repository", "images"]
-    [kept] = repository["dynamic"]
-    assert "image_tag" in str(kept)
-    assert "KEEP" in str(kept)
-
-
 def test_roles_are_those_of_the_page():
     roles = set(re.findall(r'"roles/([\w.]+)"', EVERY))
     assert roles
@@ -155,16 +148,6 @@ def test_every_resource_waits_for_the_services_of_a_fresh_project():
     enabled = set(re.findall(r'"(\w+)\.googleapis\.com"', SOURCES["main.tf"]))
     used = {"iam", "cloudresourcemanager", "monitoring", "bigquery", "secretmanager", "compute"}
     assert used <= enabled
-
-
-def test_secret_of_the_cloud_run_job_comes_before_what_needs_the_job():
-    first, second = ("google_secret_manager_secret", "settings"), "cloud_run_scheduled"
-    assert second not in str(resources()[first]["count"])
-    for later in (
-        ("google_cloud_run_v2_job_iam_member", "scheduler"),
-        ("google_cloud_scheduler_job", "cloud_run"),
-    ):
-        assert second in str(resources()[later]["count"])
 
 
 def test_the_trial_enables_the_same_services():
