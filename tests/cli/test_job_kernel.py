@@ -90,39 +90,6 @@ def test_a_record_that_vanished_fails_the_job(words, tmp_path, monkeypatch, caps
     assert said in capsys.readouterr().err
 
 
-def data(folder):
-    """The files of results; no record, report or state."""
-    return {path: path.read_bytes() for path in folder.glob("[a-z]*/*")}
-
-
-def test_a_job_that_is_done_is_not_repeated_but_for_what_was_removed(words, tmp_path, capsys):
-    def times():
-        return {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
-
-    assert main(words) == 0
-    before, whole = times(), data(tmp_path / "out")
-    capsys.readouterr()
-    assert main(words) == 0
-    assert capsys.readouterr().out.startswith("nothing to do")
-    assert times() == before
-    for path in whole:
-        path.unlink()
-    assert main(words) == 0
-    assert "nothing to do" not in capsys.readouterr().out
-    assert data(tmp_path / "out") == whole
-
-
-def test_another_job_is_replaced_on_request_only(words, tmp_path, capsys):
-    assert main(words) == 0
-    before, other = data(tmp_path / "out"), [*words, "--max_seq_length=3"]
-    assert main(other) == 2
-    assert "holds another run " in capsys.readouterr().err
-    assert data(tmp_path / "out") == before
-    assert main([*other, "--overwrite"]) == 0
-    assert data(tmp_path / "out") != before
-    assert status(tmp_path) == "done"
-
-
 @pytest.fixture(params=["here", pytest.param("gs", marks=pytest.mark.slow)])
 def output(request, tmp_path):
     if request.param == "here":

@@ -106,19 +106,6 @@ def test_the_plan_counts_each_kind_of_files_by_its_largest(run):
     assert ", about 501 documents, " in run.out
 
 
-def test_the_plan_names_the_columns_that_are_joined(tmp_path, run):
-    table = {"in.csv": "title,abstract,body\none,two,three\n"}
-    run.written({"run.yaml": "text_column: [title, abstract]\n"})
-    asked, joined = {"text_column": "title, abstract"}, "\ntext: title + abstract"
-    for flags, said in (
-        (asked, f"{joined}\n"),
-        ({"config": tmp_path / "run.yaml"}, f"{joined}\n"),
-        (asked | {"text_b_column": "body"}, f"{joined}, paired with body\n"),
-    ):
-        run(table, dry_run=True, **flags)
-        assert said in run.out
-
-
 def test_a_reader_that_leaves_early_has_not_had_its_answer(minilm):
     """Without a word, as the reader knows; other programs see it by the exit code."""
     words = ["model", "inspect", "minilm", "--text=" + "word " * 20_000]

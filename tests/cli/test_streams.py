@@ -91,7 +91,6 @@ def test_other_work_is_done(tmp_path, flags, places, sink):
 
 
 # Every command with two sinks, and with each sink one that searches and one that plans.
-# Every command with two sinks, and with each sink one that searches and one that plans.
 ANSWERS = {
     "help": ["--help"],
     "help of embed": ["embed", "--help"],

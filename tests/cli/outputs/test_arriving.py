@@ -8,7 +8,6 @@ import errno
 import os
 import re
 import subprocess
-from contextlib import contextmanager
 
 import pytest
 
@@ -59,14 +58,6 @@ def paths(output):
     return sorted({each.rpartition(":")[0].rpartition("/")[2] for each in rows(output)["id"]})
 
 
-def test_files_that_arrive_after_submission_are_left_out(run, folder, before_the_job):
-    arriving = [folder / name for name in ("b.txt", "b.parquet", "b.txt.gz")]
-    before_the_job(lambda: [path.write_bytes(b"no such file\n") for path in arriving])
-    output = run(folder)
-    assert paths(output) == ["a.txt", "c.txt"]
-    assert record(output)["counts"]["records"] == 4
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -76,12 +67,16 @@ def test_files_that_arrive_after_submission_are_left_out(run, folder, before_the
     ],
     ids=["gone", "other size", "same size"],
 )
-def test_a_file_that_vanished_or_changed_fails_by_name(run, folder, before_the_job, change, said):
+def test_a_file_that_vanished_or_changed_fails_by_name(
+    tmp_path, run, folder, before_the_job, change, said
+):
+    """What is said to do then works: to put it back, or to overwrite; what came is not read."""
     path = folder / "c.txt"
 
     def happen():
+        (folder / "b.parquet").write_bytes(b"no such file\n")
         if change is None:
-            return path.unlink()
+            return path.rename(tmp_path / "c.txt")
         path.write_text(change(path.read_text()))
         os.utime(path, (0, 0))  # clocks of file systems are coarse
 
@@ -90,7 +85,14 @@ def test_a_file_that_vanished_or_changed_fails_by_name(run, folder, before_the_j
     assert f"{path} " in run.err
     assert said in run.err
     assert ("run again with --overwrite, or into another --output" in run.err) == bool(change)
+    assert ("the same command continues" in run.err) != bool(change)
     assert record(output)["status"] == "failed"
+    (folder / "b.parquet").unlink()
+    before_the_job()
+    if change is None:
+        (tmp_path / "c.txt").rename(path)
+    run(folder, overwrite=bool(change))
+    assert len(rows(output)["id"]) == 2 + len(path.read_text().splitlines())
 
 
 def test_an_unfinished_run_goes_on_with_the_files_that_it_listed(run, folder, before_the_job):
@@ -200,27 +202,17 @@ def test_an_earlier_run_that_goes_on_meanwhile_makes_another_run(run, long_files
     assert record(second)["counts"]["embedded"] == 0
 
 
-@contextmanager
-def at_file(number, do):
-    """Has something happen when the given file, or a later one, is made safe on the disk."""
+def test_an_output_that_becomes_read_only(run, long_files):
     straight, seen = os.fsync, []
 
     def fsync(descriptor):
         seen.append(descriptor)
-        if len(seen) >= number:
-            do()
+        if len(seen) >= 9:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
         straight(descriptor)
 
     with pytest.MonkeyPatch.context() as patches:
         patches.setattr(os, "fsync", fsync)
-        yield
-
-
-def test_an_output_that_becomes_read_only(run, long_files):
-    def refuse():
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    with at_file(9, refuse):
         output = run(long_files, code=1, **SMALL)
     assert "cannot be written: Read-only file system" in run.err
     assert f"note: {output}/run.json still says running, it cannot be written:" in run.err
@@ -234,26 +226,3 @@ def test_an_output_that_becomes_read_only(run, long_files):
     run(long_files, **SMALL)
     assert "earlier attempts had computed everything" in run.out
     assert record(output)["documents_per_second"] is None
-
-
-def test_an_input_that_is_gone_for_a_while(tmp_path, run, long_files):
-    path, away = long_files / "c.txt", tmp_path / "c.txt"
-    with at_file(3, lambda: away.exists() or path.rename(away)):
-        output = run(long_files, code=1, **SMALL)
-    assert f"{path} is gone since the job started; put it back" in run.err
-    assert "once this is fixed, the same command continues" in run.err
-    assert "--overwrite" not in run.err
-    away.rename(path)
-    run(long_files, **SMALL)
-    assert len(rows(output)["id"]) == 120
-
-
-def test_an_input_that_changed_needs_overwrite(run, long_files):
-    path = long_files / "c.txt"
-    with at_file(3, lambda: path.write_text("another\n")):
-        output = run(long_files, code=1, **SMALL)
-    assert f"{path} changed after the job started" in run.err
-    assert "run again with --overwrite" in run.err
-    assert "the same command" not in run.err
-    run(long_files, **SMALL, overwrite=True)
-    assert len(rows(output)["id"]) == 81

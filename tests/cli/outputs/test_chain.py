@@ -222,12 +222,3 @@ def test_readers_do_without_the_lists(chain):
     shutil.rmtree(chain / "runs/day2")
     with pytest.raises(bert_embed.InputError, match=r"day3/_state/earlier.json.zst is missing or"):
         EarlierLists().of(last, read_record(last))
-
-
-def test_a_folder_may_have_the_name_of_a_glob(tmp_path, tiny_bundle, capsys):
-    (tmp_path / "in.txt").write_text("the river\n")
-    runs = tmp_path / "runs[1]"
-    assert embed(runs / "one", tiny_bundle, tmp_path / "in.txt") == 0
-    assert embed(tmp_path / "two", tiny_bundle, tmp_path / "in.txt", skip_existing=runs) == 0
-    assert record(tmp_path / "two")["counts"]["skipped"] == 1
-    assert bert_embed.read(runs)[0] == bert_embed.read(runs / "one")[0]

@@ -111,17 +111,6 @@ def test_other_settings_are_refused_before_work(days, one, run):
     run.refused(days[1], message, "two", skip_existing=one)
 
 
-def test_the_first_day_needs_no_other_command(tmp_path, days, tiny_bundle, capsys):
-    """An empty folder holds no earlier output, and everything is new."""
-    runs = tmp_path / "runs"
-    runs.mkdir()
-    for day, source in zip(("1", "2"), days, strict=True):
-        assert embed(runs / day, tiny_bundle, source, skip_existing=runs) == 0
-    assert record(runs / "1")["counts"]["skipped"] == 0
-    assert record(runs / "2")["counts"]["skipped"] > 0
-    assert "changes" in record(runs / "2")
-
-
 def test_what_cannot_be_compared_with_is_refused(tmp_path, days, one, run, tiny_bundle):
     """Nothing, another model, ids of another type, JSON lines of tokens."""
     for named in ("nowhere", "no/*/runs"):
@@ -202,16 +191,6 @@ def test_an_earlier_output_that_grew_is_another_run(tmp_path, days, one, run):
     run.refused(
         days[1], "holds another run (--skip_existing changed since)", "two", skip_existing=copy
     )
-
-
-def test_earlier_outputs_on_cloud_storage(days, one, run, tiny_bundle, gcs, capsys):
-    there = gcs.put_folder(one, "increments", "runs/day1")
-    for number, named in enumerate((there, "gs://increments/runs/")):
-        assert counts(run(days[1], f"two{number}", skip_existing=named)) == (60, 3, 56, 1)
-    flags = {"skip_existing": "gs://increments/runs/*"}
-    for said in ("60 records: 3 embedded, 56 skipped, 1 rejected", "nothing to do"):
-        assert embed("gs://increments/runs/2", tiny_bundle, days[1], **flags) == 0
-        assert said in capsys.readouterr().out
 
 
 def test_examples_are_no_outputs_to_compare_with(tmp_path, tiny_bundle, run):

@@ -2,13 +2,12 @@
 
 import gzip
 
-import numpy as np
 import pytest
 import zstandard
 
 import bert_embed
 from bert_embed.pipeline.cli import main
-from tests.support.command import flags_of, record, rows
+from tests.support.command import flags_of, rows
 from tests.support.daily import counts, some_texts, write
 from tests.support.rounding import assert_near
 
@@ -99,18 +98,6 @@ def test_the_limit_is_judged_before_what_is_skipped(days, run):
     assert "10 records: 0 embedded, 10 skipped, 0 rejected" in run.out
     assert list(again.glob("embeddings/part-*")) == []
     assert counts(run(days[0], "three", skip_existing=again)) == (60, 60, 0, 0)
-
-
-def test_equal_texts_of_a_block_run_once(tmp_path, run):
-    """Fifty documents of two texts: the model runs on two rows, all fifty get their vectors."""
-    texts = {f"d{n}": ("red river", "seven stars")[n % 2] for n in range(50)}
-    output = run(write(tmp_path / "in.jsonl", texts))
-    found = record(output)
-    assert found["counts"]["embedded"] == 50
-    assert found["tokens"] == 25 * found["computed_tokens"]
-    vectors = np.array(rows(output)["embedding"])
-    assert (vectors[::2] == vectors[0]).all()
-    assert (vectors[0] != vectors[1]).any()
 
 
 def test_many_buckets_find_the_same(tmp_path, run, monkeypatch):

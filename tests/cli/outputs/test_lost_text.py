@@ -1,11 +1,9 @@
 """What of the texts did not reach the model: cut tokens and unknown words, told and counted."""
 
-import re
-
 import pytest
 
 from bert_embed.pipeline.cli import main
-from tests.support.command import embed, flags_of, record, rows
+from tests.support.command import flags_of, record, rows
 
 pytestmark = pytest.mark.slow
 
@@ -64,14 +62,3 @@ def test_a_language_that_the_model_splits_into_pieces_is_told(run):
         output = run({f"{number}.txt": text}, f"out{number}", model="minilm", layers="0")
         assert (record(output)["unknown"]["continuing_share"] > 0.3) is warned
         assert ("may be of languages that the model does not know" in run.said) is warned
-
-
-def test_one_of_each_is_singular(tmp_path, tiny_bundle, capsys):
-    (tmp_path / "in.txt").write_text("мост " + "river " * 20 + "\n\n")
-    for flags in ({"limit": 2}, {"limit": 2, "max_rejected": 0}):
-        embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", max_seq_length=12, **flags)
-    assert main(["verify", str(tmp_path / "out")]) == 0
-    assert main(["search", str(tmp_path / "out"), "the river"]) == 0
-    said = "".join(capsys.readouterr())
-    assert "1 text cut at 12 tokens" in said
-    assert re.findall(r"(?<![\d,.])1 [a-z]+s (?!cut|of)[^\n]*", said) == []

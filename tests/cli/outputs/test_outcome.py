@@ -101,17 +101,6 @@ def test_of_two_corrected_commands_at_once_one_is_refused(run, tiny_bundle, text
     assert main(["verify", str(output)]) == 0
 
 
-def test_the_corrected_command_leaves_files_of_the_user(run, text, capsys):
-    output = run(text, code=3, report="false")
-    (output / "report.html").write_text("my own")
-    for flags in ({}, {"overwrite": True, "dim": 8}):
-        run(text, text_column="body", **flags)
-        assert (output / "report.html").read_text() == "my own"
-        assert "report.html is not a report of this program" in run.err
-    assert main(["report", str(output)]) == 2
-    assert "give it another name" in capsys.readouterr().err
-
-
 def test_blank_lines_and_skipped_records_are_not_held_against_it(run):
     run({"blank.txt": "\n\n\n"}, "blank")
     first = run({"in.txt": "one\ntwo\n"}, "first")

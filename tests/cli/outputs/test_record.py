@@ -55,16 +55,6 @@ def test_readers_say_what_a_folder_is_and_not_to_remove_it(tmp_path, capsys):
             assert capsys.readouterr().err == f"error: {told}\n", words
 
 
-def test_embed_names_its_own_flag(tmp_path, run):
-    run.written({"out/run.json": json.dumps(MINE)})
-    told = (
-        f"--output {tmp_path}/out cannot be used: {tmp_path}/out is not the output of `embed`: "
-        f"{tmp_path}/out/run.json is not the record of one"
-    )
-    run.refused({"in.txt": "one\n"}, told)
-    assert f"error: {told}; choose another folder\n" == run.err
-
-
 @pytest.mark.parametrize(
     ("keys", "value", "told"),
     [
@@ -96,19 +86,3 @@ def test_a_damaged_record_is_named_with_its_key(tmp_path, keys, value, told):
 def test_what_is_read_is_written_again_word_for_word(name):
     record = read_record(str(GOLDEN / name))
     assert json.loads(record.to_json()) == json.loads((GOLDEN / name / "run.json").read_text())
-
-
-def test_states_change_what_they_say_and_nothing_else(tmp_path):
-    record = read_record(str(GOLDEN / "parquet"))
-    before = record.to_dict()
-    changed = [
-        (record.stopped("no space"), {"status": "failed", "error": "no space"}),
-        (record.stopped(None), {"status": "interrupted"}),
-        (record.incomplete(), {"status": "failed", "error": "damaged"}),
-    ]
-    for after, wanted in changed:
-        assert after.to_dict() == before | {"ended": after.ended} | wanted
-    job = dict.fromkeys(("runner", "name", "endpoint", "flink_master", "id"), "x")
-    noted = record.submitted(job).to_dict()
-    assert noted["job"].keys() == {*job, "submitted"}
-    assert {key: value for key, value in noted.items() if key != "job"} == before

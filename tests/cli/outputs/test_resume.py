@@ -1,6 +1,5 @@
 """Nothing lost, nothing twice, nothing again: kills, reruns, other runs, two jobs at once."""
 
-import gzip
 import json
 import os
 import re
@@ -22,7 +21,6 @@ from tests.support.command import (
     finish,
     flags_of,
     record,
-    rejected,
     rows,
     say_status,
     start,
@@ -167,35 +165,6 @@ def test_ctrl_c_says_what_is_kept_and_the_command_that_continues(
     assert main(command[1:]) == 0
     assert record(output)["counts"]["embedded"] == LINES
     assert suffix == "csv" or files(output) == uninterrupted
-
-
-def test_damaged_compressed_input_fails_by_name_and_keeps_what_is_done(tmp_path, run):
-    # What the plan looks at, the first MiB, is whole.
-    lines = (b"line %d of the bank of the river of money\n" % n for n in range(40_000))
-    whole = gzip.compress(b"".join(lines))
-    texts, flags = {"a.txt": "the bank of the river\n"}, {"block_bytes": 100_000, "layers": "0"}
-    output = run(texts | {"in.txt.gz": whole[: len(whole) * 2 // 3]}, code=1, **flags)
-    assert f"{tmp_path}/in.txt.gz is damaged gzip data" in run.err
-    assert "while running" not in run.err + record(output)["error"]
-    assert record(output)["status"] == "failed"
-    # A file that is written again is another input: the message says what takes it.
-    assert "into another --output, with --skip_existing for this one, or with --over" in run.err
-    texts |= {"in.txt.gz": whole}
-    run(texts, code=2, **flags)
-    counts = record(run(texts, "new", skip_existing=output, **flags))["counts"]
-    assert counts["skipped"] + counts["embedded"] == 40_001
-
-
-def test_skipped_blocks_of_a_run_that_is_written_stay(run):
-    text, small = {"in.txt": "the bank of the river\n" * 100}, {"block_bytes": 1000}
-    output = run(text, **small, skip_blocks="1")
-    before = files(output)
-    with OutputFolder(str(output)).held():
-        run(text, code=1, **small)
-    assert "another command writes to" in run.err
-    assert files(output) == before
-    run(text, **small)
-    assert rejected(output) == []
 
 
 def test_overwrite_waits_for_no_run_that_writes_there(tmp_path, run):

@@ -4,7 +4,6 @@ import re
 import shutil
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
@@ -55,20 +54,14 @@ def test_read_gives_the_newest_of_each_document_once(days, tiny_bundle):
     assert bert_embed.read(days / "tuesday")[0] == ["1"]
 
 
-def test_files_of_a_run_in_progress_replace_nothing_until_they_are_finished(days, tmp_path):
-    shutil.copytree(days / "wednesday", tmp_path / "wednesday")
-    in_progress(tmp_path / "wednesday", tmp_path / "aside", data=False)
-    outputs = [*names(days)[:2], tmp_path / "wednesday"]
-    assert bert_embed.read(outputs, partial=True)[0] == ["2", "3", "1"]
-    words = [document.id for document in bert_embed.read_words(outputs, partial=True)]
-    assert words == ["2", "3", "1"]
-
-
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_part_that_is_finished_meanwhile_changes_no_answer(days, tmp_path, begun):
+    """Nor does a file that is there before its part is finished."""
     shutil.copytree(days / "wednesday", tmp_path / "wednesday")
     finish = in_progress(tmp_path / "wednesday", tmp_path / "aside", data=not begun)
     outputs = [*names(days)[:2], tmp_path / "wednesday"]
+    words = [document.id for document in bert_embed.read_words(outputs, partial=True)]
+    assert words == ["2", "3", "1"]
     pieces = bert_embed.read_batches(outputs, rows=1, partial=True)
     found = next(pieces)[0] if begun else []
     finish()
@@ -108,29 +101,6 @@ def test_other_vectors_are_not_read_with_these(days, run, tmp_path):
         bert_embed.read([])
 
 
-def test_export_takes_the_newest_of_each_document(days, run, tmp_path, refused, capsys):
-    ids, vectors = bert_embed.read(days)
-    for number, folders in enumerate([[str(days)], [f"{days}/*"], names(days)]):
-        dest = tmp_path / str(number)
-        assert main(["export", *folders, str(dest), "--to", "npy"]) == 0
-        assert pq.read_table(dest / "metadata_0000.parquet")["id"].to_pylist() == ids
-        np.testing.assert_array_equal(np.load(dest / "emb_0000.npy"), vectors)
-    assert main(["export", "--to=npy", *folders, str(dest)]) == 0
-    assert "4 rows of 32 numbers, nothing to do" in capsys.readouterr().out
-    words = tmp_path / "words"
-    assert main(["export", str(days), str(words), "--to=npy", "--granularity=word"]) == 0
-    rows = pq.read_table(words / "metadata_0000.parquet")
-    assert list(dict.fromkeys(rows["id"].to_pylist())) == IDS
-    flags = {"granularity": "sentence,word", "keep_text": True}
-    texts = run(f"{days.parent}/monday.jsonl", "texts", **flags)
-    for message, *places in (
-        ("lies in the output itself", days, f"{days}/tuesday/x"),
-        ("DIR or DEST is missing: give the output of a run, then DEST", tmp_path / "x"),
-        ("has the columns id, text, but", days / "tuesday", texts, tmp_path / "x"),
-    ):
-        refused(message, "export", *places, "--to=npy")
-
-
 def test_a_report_of_several_outputs_adds_them_up(days, tmp_path, capsys):
     file = tmp_path / "page.html"
     assert main(["report", str(days), f"--output={file}", "--projection=pca"]) == 0
@@ -168,12 +138,3 @@ def test_a_copy_of_an_output_is_not_read_with_it(days, tmp_path, refused):
     refused(problem, "search", folder, "one")
     refused(problem, "export", folder, f"{tmp_path}/e", "--to=npy")
     refused(problem, "report", folder, f"--output={tmp_path}/page.html")
-
-
-def test_a_report_says_nothing_of_texts_of_outputs_that_are_replaced(tmp_path, run, capsys):
-    run({"1.jsonl": [{"id": "a", "text": "a red river"}]}, "out/1")
-    run({"2.jsonl": [{"id": "a", "text": "a bank"}]}, "out/2", skip_existing=tmp_path / "out")
-    (tmp_path / "1.jsonl").unlink()
-    assert main(["report", str(tmp_path / "out"), f"--output={tmp_path}/report.html"]) == 0
-    assert main(["search", str(tmp_path / "out"), "a bank"]) == 0
-    assert "no texts" not in capsys.readouterr().err

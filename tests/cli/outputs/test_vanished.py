@@ -8,7 +8,7 @@ import pytest
 
 from bert_embed.pipeline.cli import main
 from bert_embed.transforms.output_folder import OutputFolder
-from tests.support.command import block_records, embed, flags_of, record, rows
+from tests.support.command import block_records, embed, record, rows
 
 PARTS = 14
 FLAGS = {"block_bytes": 700, "max_rejected": 1}
@@ -95,14 +95,6 @@ def check_one_sentence(said):
     assert "Traceback" not in said, said
     (line,) = [line for line in said.splitlines() if "error" in line]
     assert line.startswith("error: the job failed: ")
-
-
-@pytest.mark.slow
-def test_of_examples_too(tmp_path, tiny_bundle, corpus, monkeypatch, capsys):
-    after_parts(monkeypatch, 5, replace_without_records)
-    words = flags_of(tmp_path / "out", tiny_bundle, corpus, **FLAGS)
-    assert main(["tokenize", *words]) == 1
-    check_one_sentence(capsys.readouterr().err)
 
 
 @pytest.mark.slow

@@ -209,19 +209,6 @@ def test_a_copy_of_examples_is_checked_and_repaired_in_its_own_place(
     assert "nothing to do" in capsys.readouterr().out
 
 
-def test_an_output_of_bytes_on_cloud_storage_is_verified_there(gcs, corpus, tiny_bundle, verify):
-    bucket = gcs.client.create_bucket("verify")
-    assert embed("gs://verify/out", tiny_bundle, corpus, **SMALL) == 0
-    verify("gs://verify/out")
-    blob = bucket.blob(f"out/{FIRST}")
-    data = bytearray(blob.download_as_bytes())
-    data[100] ^= 1
-    blob.upload_from_string(bytes(data))
-    assert f"gs://verify/out: {FIRST}: has crc32c" in verify("gs://verify/out", code=1)
-    with pytest.raises(ValueError, match="is damaged"):
-        bert_embed.read("gs://verify/out")
-
-
 def test_an_increment_is_repaired_against_the_runs_of_its_day(tmp_path, run, verify):
     for day, lines in enumerate((10, 20, 30)):
         earlier = {"skip_existing": tmp_path / "runs"} if day else {}

@@ -78,23 +78,6 @@ def test_globs_and_folders_give_what_they_give_on_a_disk(gcs, url, local, run):
     for number, pattern in enumerate(("", "/*", "/[a-c].jsonl*")):
         assert rows(run(url + pattern, f"all{number}"))["id"] == rows(local)["id"]
     assert len(rows(run(f"{url}/b.jsonl", "one"))["id"]) == 219
-    there = gcs.client.create_bucket("globs")
-    hidden = ["a.txt", "b\\c.txt", ".d.txt", "e/f.txt", "e/.g.txt", ".h/i.txt"]
-    for name in (*(f"in/{each}" for each in hidden), "in-not/g.txt", "[odd]*.txt"):
-        there.blob(name).upload_from_string(f"the bank of {name}\n")
-    for number, (pattern, names) in enumerate(
-        (
-            ("in/*.txt", ["in/a.txt", "in/b\\c.txt"]),
-            ("in/.*.txt", ["in/.d.txt"]),
-            ("in/**.txt", ["in/a.txt", "in/b\\c.txt", "in/e/f.txt"]),
-            ("in/**/*.txt", ["in/a.txt", "in/b\\c.txt", "in/e/f.txt"]),
-            ("in", ["in/a.txt", "in/b\\c.txt", "in/e/f.txt"]),
-            ("in/*\\*", ["in/b\\c.txt"]),
-            ("[odd]*.txt", ["[odd]*.txt"]),
-        )
-    ):
-        output = run(f"gs://globs/{pattern}", f"out{number}")
-        assert rows(output)["id"] == [f"gs://globs/{name}:0" for name in names], pattern
 
 
 def test_a_run_in_cloud_storage_equals_a_local_one(gcs, url, corpus, local, tiny_bundle, capsys):
@@ -188,12 +171,3 @@ def test_objects_decompressed_on_the_way_are_refused_where_they_are_read(gcs, ru
         flags = {"input_format": "text"} if named == "site/logo.svg" else {}
         said = f"gs://coded/{named} is stored with Content-Encoding gzip"
         run.refused(f"{address}/{named}", said, **flags)
-
-
-def test_examples_are_written_and_read_there(gcs, tmp_path, tiny_bundle, command):
-    there, text = bucket(gcs, "examples-stage")[0], tmp_path / "in.txt"
-    text.write_text("the bank of the river\nmoney\n")
-    command("tokenize", input=text, output=f"{there}/examples", model=tiny_bundle)
-    assert embed(tmp_path / "out", tiny_bundle, f"{there}/examples/") == 0
-    assert embed(tmp_path / "direct", tiny_bundle, text) == 0
-    assert files(tmp_path / "out") == files(tmp_path / "direct") != {}

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
-from tests.support.command import embed, record, rows, vectors, write_json
+from tests.support.command import embed, record, vectors, write_json
 from tests.support.models.architectures import write_architecture
 
 TEXTS = ("The bank, of the river!", "北京大学", "</s> Straße \U0001f389", "two  spaces. Is it?")
@@ -85,26 +85,3 @@ def test_pairs_are_rows_of_the_encoder(run, folder, model, encoder):
     for row, pair in zip(encoder.units(TEXTS, texts_b=SECOND), pairs, strict=True):
         around = 2 + tokenizer.separators
         assert len(row.texts) == sum(len(tokenizer.encode(text)) - 2 for text in pair) + around
-
-
-def test_cut_texts_are_marked_and_unknown_words_counted(run, folder, model, encoder):
-    output, tokenizer = run(folder / "in.jsonl", model=model, max_seq_length=8), encoder.tokenizer
-    found, (ids, splits) = rows(output), tokenizer.encode_flat(TEXTS)
-    assert found["truncated"] == (np.diff(splits) > 6).tolist()
-    assert found["num_tokens"] == np.minimum(np.diff(splits) + 2, 8).tolist()
-    kept = [row[:6] for row in np.split(ids, splits[1:-1])]
-    unknown = sum(int((row == tokenizer.unk_id).sum()) for row in kept)
-    assert record(output)["unknown"]["tokens"] == unknown
-
-
-def test_windows_cover_a_long_text(run, model, encoder):
-    text = " ".join(["The bank, of the river! Straße 北京."] * 12)
-    flags = {"long_text": "window", "overlap": 5, "max_seq_length": 40}
-    found = vectors(run({"in.txt": f"{text}\n"}, model=model, **flags))
-    np.testing.assert_allclose(found, encoder.encode([text], **flags), atol=1e-5)
-    flags["long_text"] = "windows"
-    found = rows(run({"in.txt": f"{text}\n"}, "kept", model=model, **flags))
-    starts, stops = map(sorted, (found["start"], found["stop"]))
-    assert len(starts) > 3
-    assert (starts[0], stops[-1]) == (0, len(text))
-    assert all(start <= stop for start, stop in zip(starts[1:], stops, strict=False))

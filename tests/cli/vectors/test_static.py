@@ -7,7 +7,6 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from bert_embed.encoder import Encoder
 from bert_embed.importers.huggingface import import_huggingface
 from tests.support.models.static import ENTRIES, GOLDEN, LONG, TEXTS, write_static
 
@@ -58,19 +57,3 @@ def test_vectors_of_zeros_are_told_of(tmp_path, run, here):
     assert "2 vectors are all zeros: their cosine with any other is 0 here" in run.out
     assert json.loads((output / "run.json").read_text())["zero_vectors"] == 2
     assert "2 of zeros" in (output / "report.html").read_text("utf-8")
-
-
-def test_chunks_are_the_means_of_their_tokens(run, bundle):
-    output = run(SOURCE, model=bundle.path, chunk="tokens:3")
-    chunks = pq.read_table(output / "chunks").to_pylist()[:2]
-    assert [chunk["num_tokens"] for chunk in chunks] == [3, 2]
-    wanted = Encoder(bundle, threads=1).encode(["the bank of", "the river"])
-    np.testing.assert_allclose([chunk["embedding"] for chunk in chunks], wanted, atol=1e-6)
-
-
-def test_what_is_for_layers_is_refused_before_the_job(run, bundle):
-    for flags, message in (
-        ({"precision": "int8"}, "--precision int8 does not compute this model, a table"),
-        ({"engine": "litert"}, "--engine litert does not compute this model"),
-    ):
-        run.refused(SOURCE, message, model=bundle.path, **flags)

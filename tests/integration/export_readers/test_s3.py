@@ -224,27 +224,6 @@ def late(s3, monkeypatch):
         yield made
 
 
-@pytest.mark.parametrize(
-    ("status", "code"),
-    [
-        *((400, "ExpiredToken"), (400, "ThrottlingException"), (503, "SlowDown")),
-        *((400, "RequestTimeout"), (409, "OperationAborted"), (520, "")),
-    ],
-)
-def test_answers_that_pass_are_not_seen(late, status, code):
-    answer = b"<Error><Code>%s</Code></Error>" % code.encode()
-    for use in (
-        lambda: files.read_bytes("s3://late/a") == b"data",
-        lambda: files.names_in("s3://late/") == ["a"],
-        lambda: files.write_bytes("s3://late/b", b"b").size == 1,
-        lambda: files.remove(["s3://late/b"]) is None,
-    ):
-        left = [(status, answer)] * 2
-        late.fault = lambda method, path, left=left: left.pop() if left else None
-        assert use()
-        assert not left
-
-
 def test_credentials_that_come_late_are_waited_for(late, monkeypatch):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
@@ -264,10 +243,3 @@ def test_credentials_that_come_late_are_waited_for(late, monkeypatch):
             files.read_bytes("s3://late/a")
         metadata.failing = 0
         assert files.read_bytes("s3://late/a") == b"data"
-
-
-def test_what_is_refused_is_no_fault_that_passes(late):
-    late.fault = lambda method, path: (403, b"<Error><Code>AccessDenied</Code></Error>")
-    with pytest.raises(PermissionError, match=r"^s3://late/a cannot be read"):
-        files.read_bytes("s3://late/a")
-    assert len(late.asked) == 1
