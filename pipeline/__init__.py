@@ -81,7 +81,7 @@ def compare(
     """Compares two outputs of the same documents, as `bert-embed compare` does.
 
     Args:
-        old: Output of a run, a folder of outputs that continue each other, or a glob.
+        old: Output of a run; of several, `export` to parquet makes one.
         new: Another, of whatever model, number type, dim or kind of vectors.
         queries: File of JSON lines, each with `text`, and optionally `relevant`, a list of ids;
             None draws documents that both outputs have.

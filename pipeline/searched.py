@@ -139,11 +139,11 @@ def queries_of(
     return of_output
 
 
-def tell_of_cut(output: SearchedOutput, queries: Sequence[str], prompt: str | None) -> None:
+def _tell_of_cut(output: SearchedOutput, queries: Sequence[str], prompt: str) -> None:
     """Says how many queries are longer than the texts of an output may be: their ends are lost."""
-    text, most = output.query_prompt(prompt), output.settings["max_seq_length"]
+    most = output.settings["max_seq_length"]
     # Few have as many bytes, special tokens aside; no other can have more tokens.
-    rows = [text + query for query in queries]
+    rows = [prompt + query for query in queries]
     long = [row for row in rows if len(row.encode("utf-8", "replace")) > most - _SPECIAL]
     if not long:
         return
@@ -154,13 +154,14 @@ def tell_of_cut(output: SearchedOutput, queries: Sequence[str], prompt: str | No
 
 
 def query_vectors(output: SearchedOutput, queries: Sequence[str], prompt: str, kind: str) -> Any:
-    """What `nearest` takes of a kind, with a text before each query."""
+    """What `nearest` takes of a kind, with a text before each query; notes how many are cut."""
     settings = output.settings
     precision = _query_precision(settings)
     encoder = Encoder(output.bundle, output.spec, prompt=prompt, precision=precision, device="cpu")
     texts, length = list(queries), settings["max_seq_length"]
     if kind == "multi":  # whose queries have a length of their own
         return encoder.encode_query(texts, kind="multi", prompt=prompt, long_text="truncate")
+    _tell_of_cut(output, texts, prompt)
     if kind == "sparse":
         return encoder.encode_query(
             texts, kind="sparse", prompt=prompt, max_seq_length=length, long_text="truncate"

@@ -1,52 +1,28 @@
 """Runs `compare`: searches two outputs with the same queries and says how their rankings differ."""
 
-import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from functools import cached_property
+from itertools import compress
 from typing import Any
 
 import numpy as np
 
 from bert_embed.base.arrays import unit
 from bert_embed.base.errors import InputError, SettingError, counted, required
-from bert_embed.models.heads.head import Kind
 from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.models.heads.vectors import joined
+from bert_embed.pipeline import searched
 from bert_embed.pipeline.console import answer, answer_json
 from bert_embed.pipeline.errors import ExitCode
 from bert_embed.pipeline.options.commands import COMPARED, CompareOptions
 from bert_embed.pipeline.run.output import record_of_run
-from bert_embed.pipeline.searched import (
-    SearchedOutput,
-    opened,
-    queries_file,
-    query_vectors,
-    searchable,
-    tell_of_cut,
-)
 from bert_embed.results.names import kinds_of, output_dtype
-from bert_embed.results.outputs import (
-    NewestRows,
-    Output,
-    id_hashes,
-    open_outputs,
-    output_folders,
-    vector_settings,
-)
+from bert_embed.results.outputs import NewestRows, Output, id_hashes, vector_settings
 from bert_embed.results.read import read_rows
 from bert_embed.search.nearest import nearest
-from bert_embed.search.rankings import (
-    DEPTH,
-    FIRST,
-    Estimate,
-    estimates,
-    ndcg,
-    overlap,
-    rank_correlation,
-    recall,
-)
+from bert_embed.search.rankings import DEPTH, FIRST, Estimate, agreement, estimates, relevance
 from bert_embed.storage.files import absolute
 
 _MORE = 4  # times as many rows are searched where these are of too few documents
@@ -55,10 +31,10 @@ _AT_ONCE = 1000  # queries: a pass over all vectors each, so that few hits are i
 
 @dataclass(frozen=True)
 class ComparedSide:
-    """One of the two outputs, or several that continue each other.
+    """One of the two outputs.
 
     Attributes:
-        outputs: Their folders.
+        output: Its folder.
         model: Name of the model.
         vectors: Kind of the vectors that were compared: "dense", "sparse" or "multi".
         output_dtype: Number type that they are stored as.
@@ -66,7 +42,7 @@ class ComparedSide:
         missing: Documents of the other side that this one lacks.
     """
 
-    outputs: tuple[str, ...]
+    output: str
     model: str
     vectors: str
     output_dtype: str
@@ -83,24 +59,7 @@ class Measure:
     difference: Estimate
 
 
-@dataclass(frozen=True)
-class Relevance:
-    """How well both sides find the documents that queries name as relevant.
-
-    Attributes:
-        queries: With relevant documents in the pool; the measures are of these.
-        outside: Relevant documents that are not in the pool, of all queries; they do not count.
-        ndcg_at_10: Normalized discounted cumulative gain of the first ten, with gains of 0 and 1.
-        recall_at_100: Share of the relevant ones among the first hundred.
-    """
-
-    queries: int
-    outside: int
-    ndcg_at_10: Measure
-    recall_at_100: Measure
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """What `bert_embed.compare` finds out.
 
@@ -108,33 +67,32 @@ class Comparison:
         old: The first output.
         new: The second.
         pool: Documents that both have, among which both search.
-        queries: That were searched for on both sides.
-        unusable_queries: Drawn documents without a usable vector on a side, which were left out.
+        queries: That were searched for on both sides; of documents drawn, those with vectors.
         overlap_at_1: Mean share of the first neighbours that both sides have.
         overlap_at_10: Likewise of the first ten.
         overlap_at_100: Likewise of the first hundred.
         rank_correlation: Mean of Spearman's rho of the first hundred.
-        relevance: Only where queries name relevant documents.
+        ndcg_at_10: Normalized discounted cumulative gain of the first ten, with gains of 0 and 1,
+            over queries that name relevant documents in the pool; None without.
+        recall_at_100: Share of the relevant documents among the first hundred, likewise.
+        relevant_missing: Relevant documents that are not in the pool, of all queries.
     """
 
     old: ComparedSide
     new: ComparedSide
     pool: int
     queries: int
-    unusable_queries: int
     overlap_at_1: Estimate
     overlap_at_10: Estimate
     overlap_at_100: Estimate
     rank_correlation: Estimate
-    relevance: Relevance | None
+    ndcg_at_10: Measure | None
+    recall_at_100: Measure | None
+    relevant_missing: int
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         """The tables that `compare` prints."""
         return "\n".join(_lines(self))
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """The same, below the cell of a notebook."""
-        printer.text(str(self))
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values, as `compare --json` prints them."""
@@ -143,131 +101,131 @@ class Comparison:
 
 def run_compare(options: CompareOptions) -> int:
     """Prints how two outputs differ."""
-    comparison = compared(options)
+    found = compared(options)
     if options.json:
-        answer_json(json.dumps(comparison.to_dict(), ensure_ascii=False))
+        answer_json(json.dumps(found.to_dict(), ensure_ascii=False))
     else:
-        answer(*_lines(comparison))
+        answer(*_lines(found))
     return ExitCode.DONE
-
-
-@dataclass(frozen=True)
-class _Queries:
-    """What is searched for: texts of a file, or documents of both outputs, by their `ids`."""
-
-    ids: list[str | None]
-    relevant: list[frozenset[str]]  # ids
-    vectors: list[Any]  # of each side
 
 
 def compared(options: CompareOptions) -> Comparison:
     """Compares two outputs; InputError, before any work, if they cannot be compared."""
-    sides = old, new = _open_side(options.old, options.by), _open_side(options.new, options.by)
-    if old.folders == new.folders:
+    sides = old, new = _Side(options.old, options.by), _Side(options.new, options.by)
+    if old.output.folder == new.output.folder:
         raise InputError(f"OLD {old.name} and NEW {new.name} are the same output: give two")
-    judged = set[str]()
-    if options.queries is not None:
-        texts, relevant = read_queries(options.queries)
-        given = (options.old_model, "old_model"), (options.new_model, "new_model")
-        models = [_with_model(side, *model) for side, model in zip(sides, given, strict=True)]
-        pool, drawn = _pool(old, new, least=1), len(texts)
-        named = sorted(set().union(*relevant))
-        judged = {*itertools.compress(named, _is_in(id_hashes(named), pool))}
-        if named and not judged:
-            raise SettingError(
-                "queries",
-                f"{options.queries} names {counted(len(named), 'relevant document')}, none of "
-                "which both outputs have",
-            )
-        vectors = []
-        for side, model in zip(sides, models, strict=True):
-            if side.kind.vectors != "multi":  # whose queries have a length of their own
-                tell_of_cut(model, texts, None)
-            prompt = model.query_prompt(None)
-            vectors.append(query_vectors(model, texts, prompt, side.kind.vectors))
-        queries = _Queries([None] * drawn, relevant, vectors)
-    else:
-        pool = _pool(old, new, least=2)
-        drawn = min(options.drawn, len(pool))
-        wanted = np.random.default_rng(options.seed).choice(pool, drawn, replace=False)
-        queries = _own_queries(sides, np.sort(wanted))
-    rankings = (
-        side.rankings(vectors, queries.ids, pool)
-        for side, vectors in zip(sides, queries.vectors, strict=True)
-    )
-    pairs = list(zip(*rankings, strict=True))
-    values = [
-        [*(overlap(one, other, first) for first in FIRST), rank_correlation(one, other)]
-        for one, other in pairs
+    texts, relevant = read_queries(options.queries)
+    places = (options.old_model, "old_model"), (options.new_model, "new_model")
+    models = [one.with_model(*place) for one, place in zip(sides, places, strict=True) if texts]
+    pool = np.intersect1d(old.documents, new.documents, assume_unique=True)
+    if len(pool) < (1 if texts else 2):
+        raise InputError(
+            f"{old.name} and {new.name} have {'only one' if len(pool) else 'no'} id in common (of "
+            f"{counted(len(old.documents), 'document')} and {len(new.documents):,}): embed both "
+            "from the same input, with the same --id_column"
+        )
+    named = list(set().union(*relevant))
+    judged = {*compress(named, _is_in(id_hashes(named), pool))}
+    own: Sequence[str | None] = [None] * len(texts)
+    queries = [
+        searched.query_vectors(model, texts, model.query_prompt(None), side.kind.vectors)
+        for side, model in zip(sides, models, strict=bool(texts))
     ]
-    at_1, at_10, at_100, correlation = estimates(np.array(values), options.seed)
+    if not texts:
+        draw, number = np.random.default_rng(options.seed), min(options.drawn, len(pool))
+        own, *queries = _own_queries(*sides, np.sort(draw.choice(pool, number, replace=False)))
+    found = [side.rankings(of, own, pool) for side, of in zip(sides, queries, strict=True)]
+    pairs = list(zip(*found, strict=True))
+    measures: list[Measure | None] = [None, None]
+    if judged:
+        of_judged = [
+            [relevance(ranking, ids & judged) for ranking in pair]
+            for ids, pair in zip(relevant, pairs, strict=True)
+            if ids & judged
+        ]
+        figures = np.array(of_judged)  # [queries, sides, measures]
+        figures = np.concatenate([figures, np.diff(figures, axis=1)], axis=1)
+        means = estimates(figures.reshape(len(figures), -1), options.seed)
+        measures = [Measure(*means[::2]), Measure(*means[1::2])]
+    agreements = np.array([agreement(*pair) for pair in pairs])
+    at_1, at_10, at_100, correlation = estimates(agreements, options.seed)
     return Comparison(
         old=old.described(len(new.documents) - len(pool)),
         new=new.described(len(old.documents) - len(pool)),
         pool=len(pool),
         queries=len(pairs),
-        unusable_queries=drawn - len(pairs),
         overlap_at_1=at_1,
         overlap_at_10=at_10,
         overlap_at_100=at_100,
         rank_correlation=correlation,
-        relevance=_relevance(queries.relevant, pairs, judged, options.seed),
+        ndcg_at_10=measures[0],
+        recall_at_100=measures[1],
+        relevant_missing=sum(len(ids - judged) for ids in relevant),
     )
 
 
-@dataclass(frozen=True)
 class _Side:
-    """The outputs of one side, of which of each document the newest version counts."""
+    """One of the two outputs, its documents and the vectors that are compared."""
 
-    name: str  # as it was given
-    outputs: list[Output]
-    kind: Kind  # of the vectors that are compared
-
-    @property
-    def folders(self) -> tuple[str, ...]:
-        return tuple(output.folder for output in self.outputs)
-
-    @cached_property
-    def newest(self) -> NewestRows:
-        return NewestRows(self.outputs, self.kind.name)
+    def __init__(self, name: str, by: str | None) -> None:
+        """`name` is as given, `by` a kind of vectors; InputError if it cannot be compared."""
+        record = record_of_run(name)
+        folder = absolute(name)
+        settings = vector_settings(folder, record)
+        held, kinds = searched.searchable(settings), " and ".join(kinds_of(settings))
+        if not held:
+            raise InputError(
+                f"{name} holds vectors of {kinds}, which have no similarity: compare outputs of "
+                f"{', '.join(COMPARED)} vectors"
+            )
+        if by not in (None, *held):
+            raise SettingError("by", f"{by} asks for vectors that {name} lacks, it holds {kinds}")
+        self.name, self.kind, self.model = name, ROW_KINDS[by or held[0]], record.model.name
+        self.output = Output(folder, settings, record)
 
     @cached_property
     def documents(self) -> np.ndarray:
         """uint64, in order: the hashes of the ids, each once."""
-        return np.unique(self.newest.hashes())
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return self.outputs[0].settings
+        return np.unique(NewestRows([self.output], self.kind.name).hashes())
 
     def described(self, missing: int) -> ComparedSide:
         """What a comparison says of the side."""
-        model = required(self.outputs[0].record, "record of the run").model.name
-        dtype = output_dtype(self.settings) if self.kind.has_dtype else "float32"
-        count = len(self.documents)
-        return ComparedSide(self.folders, model, self.kind.vectors, dtype, count, missing)
+        dtype = output_dtype(self.output.settings) if self.kind.has_dtype else "float32"
+        facts = self.model, self.kind.vectors, dtype, len(self.documents), missing
+        return ComparedSide(self.output.folder, *facts)
 
-    def first_rows(self, wanted: np.ndarray) -> tuple[list[str], Any]:
-        """The ids and vectors of some documents, each by its first row.
+    def with_model(self, model: str | None, setting: str) -> searched.SearchedOutput:
+        """The output with its model; SettingError names the setting that says where this is."""
+        try:
+            self.output = output = searched.opened(self.output.folder, model, self.kind.vectors)
+        except InputError as error:
+            if not (said := str(error).removeprefix("--")).startswith("model "):
+                raise
+            raise SettingError(setting, said.removeprefix("model ")) from error
+        return output
 
-        `wanted` are hashes of ids, uint64 in order, as the result is.
+    def drawn(self, wanted: np.ndarray) -> tuple[list[str], Any, np.ndarray]:
+        """Ids and first vectors of documents, and bool: which of these can be queries.
+
+        `wanted` are hashes of ids, uint64 in order, as the result is. A query is finite, and
+        neither zero nor empty.
         """
         ids: list[str] = []
-        vectors = []
-        for batch in read_rows(self.folders, self.kind.name)[1]:
+        parts = []
+        for batch in read_rows(self.output.folder, self.kind.name)[1]:
             of_batch = batch.columns["id"].to_pylist()
             chosen = np.flatnonzero(_is_in(id_hashes(of_batch), wanted))
             ids += [str(of_batch[row]) for row in chosen.tolist()]
-            vectors.append(batch.take(chosen).vectors)
+            parts.append(batch.take(chosen).vectors)
         _, first = np.unique(id_hashes(ids), return_index=True)
-        return [ids[row] for row in first.tolist()], joined(vectors)[first]
-
-    def usable(self, vectors: Any) -> np.ndarray:
-        """bool `[rows]`: which vectors can be queries: finite, and not zero or empty."""
-        dense = isinstance(vectors, np.ndarray)
-        filled = vectors.any(axis=1) if dense else np.diff(vectors.splits) > 0
+        vectors = joined(parts)[first]
+        is_dense = isinstance(vectors, np.ndarray)
+        filled = vectors.any(axis=1) if is_dense else np.diff(vectors.splits) > 0
         finite = required(self.kind.similarity, "similarity")(vectors).finite(vectors)
-        return filled & np.isin(np.arange(len(vectors)), finite)
+        usable = filled & np.isin(np.arange(len(vectors)), finite)
+        if is_dense and self.output.settings.get("similarity", "cosine") == "cosine":
+            vectors = unit(vectors)
+        return [ids[row] for row in first.tolist()], vectors, usable
 
     def rankings(
         self, queries: Any, own: Sequence[str | None], pool: np.ndarray
@@ -277,76 +235,45 @@ class _Side:
         `pool` are hashes of ids, uint64 in order; a query is no neighbour of its `own` id.
         """
         for at in range(0, len(own), _AT_ONCE):
-            few = self._neighbours(queries[at : at + _AT_ONCE], min(DEPTH + 1, len(pool)), pool)
+            few = self._nearest(queries[at : at + _AT_ONCE], min(DEPTH + 1, len(pool)), pool)
             for query, ids in zip(own[at : at + _AT_ONCE], few, strict=True):
                 yield [one for one in ids if one != query][:DEPTH]
 
-    def _neighbours(self, queries: Any, k: int, pool: np.ndarray) -> list[list[str]]:
-        numbers, most = range(len(self.outputs)), k
-        is_whole = len(self.documents) == len(pool) and all(map(self.newest.has_all, numbers))
+    def _nearest(self, queries: Any, k: int, pool: np.ndarray) -> list[list[str]]:
+        is_whole, most = len(self.documents) == len(pool), k
+        among = None if is_whole else lambda ids: _is_in(id_hashes(ids), pool)
         while True:
-            of_outputs = [
-                nearest(
-                    *(output.folder, output.settings, queries, most, self.kind.name),
-                    among=None if is_whole else partial(self._are_in, number, pool),
-                )
-                for number, output in enumerate(self.outputs)
-            ]
-            hits_of = [
-                sorted(itertools.chain(*hits), key=lambda hit: -hit.score)[:most]
-                for hits in zip(*of_outputs, strict=True)
-            ]
-            rankings = [[*dict.fromkeys(str(hit.id) for hit in hits)] for hits in hits_of]
-            pairs = zip(rankings, hits_of, strict=True)
-            if all(len(ids) >= k or len(hits) < most for ids, hits in pairs):
-                return [ids[:k] for ids in rankings]
+            where = self.output.folder, self.output.settings
+            hits = nearest(*where, queries, most, self.kind.name, among)
+            ids = [[*dict.fromkeys(str(hit.id) for hit in few)] for few in hits]
+            pairs = zip(ids, hits, strict=True)
+            if all(len(some) >= k or len(few) < most for some, few in pairs):
+                return [some[:k] for some in ids]
             most *= _MORE
 
-    def _are_in(self, number: int, pool: np.ndarray, ids: Sequence[str | int]) -> np.ndarray:
-        return _is_in(id_hashes(ids), pool) & self.newest.are_newest(number, ids)
+
+def _is_in(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
+    """bool: which of uint64 `values` are among others, which are in order, at least one."""
+    return ordered[np.searchsorted(ordered, values) % len(ordered)] == values
 
 
-def _open_side(name: str, by: str | None) -> _Side:
-    """Opens a side by the name that was given; InputError if it cannot be compared.
-
-    `by` is a kind of vectors, None for the first that can be searched.
-    """
-    folders = [absolute(folder) for folder in output_folders(name)]
-    records = [record_of_run(folder) for folder in folders]
-    settings = vector_settings(folders[0], records[0])
-    held, kinds = searchable(settings), " and ".join(kinds_of(settings))
-    if not held:
+def _own_queries(old: _Side, new: _Side, wanted: np.ndarray) -> tuple[list[str], Any, Any]:
+    """Drawn documents as queries: their ids, and the vectors of each side."""
+    (ids, one, usable), (_, other, of_other) = old.drawn(wanted), new.drawn(wanted)
+    chosen = np.flatnonzero(usable & of_other)
+    if not len(chosen):
         raise InputError(
-            f"{name} holds vectors of {kinds}, which have no similarity: compare outputs of "
-            f"{', '.join(COMPARED)} vectors"
+            f"none of {counted(len(wanted), 'document')} drawn from both outputs has a vector "
+            "that can be a query: all are missing, zero or not finite"
         )
-    if by not in (None, *held):
-        raise SettingError("by", f"{by} asks for vectors that {name} lacks, it holds {kinds}")
-    kind = ROW_KINDS[by or held[0]]
-    return _Side(name, open_outputs(folders, kind.name), kind)
+    return [ids[row] for row in chosen.tolist()], one[chosen], other[chosen]
 
 
-def _pool(old: _Side, new: _Side, least: int) -> np.ndarray:
-    """uint64, in order: the hashes of the ids that both sides have."""
-    for side in (old, new):
-        if not len(side.documents):
-            raise InputError(
-                f"{side.name} holds no {side.kind.vectors} vectors: there is nothing to compare"
-            )
-    pool = np.intersect1d(old.documents, new.documents, assume_unique=True)
-    if len(pool) < least:
-        raise InputError(
-            f"{old.name} and {new.name} have {'only one' if len(pool) else 'no'} id in common (of "
-            f"{counted(len(old.documents), 'document')} and {len(new.documents):,}): embed both "
-            "from the same input, with the same --id_column"
-        )
-    return pool
-
-
-def read_queries(path: str) -> tuple[list[str], list[frozenset[str]]]:
-    """The texts of a file of JSON lines, and the ids that each names as relevant."""
+def read_queries(path: str | None) -> tuple[list[str], list[frozenset[str]]]:
+    """The texts of a file of JSON lines, and the ids that each names as relevant; none of none."""
     texts, relevant = [], []
-    for number, line in enumerate(queries_file(path).removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+    data = b"" if path is None else searched.queries_file(path).removeprefix(b"\xef\xbb\xbf")
+    for number, line in enumerate(data.split(b"\n"), 1):
         if not line.strip():
             continue
         try:
@@ -355,110 +282,39 @@ def read_queries(path: str) -> tuple[list[str], list[frozenset[str]]]:
             if not (isinstance(ids, list) and {*map(type, ids)} <= {str, int} and text.strip()):
                 raise ValueError
         except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
-            raise SettingError(
-                "queries",
-                f'{path}, line {number}: must be {{"text": …}}, which is not blank, perhaps with a '
-                'list of ids as "relevant"',
-            ) from error
+            said = 'must be {"text": …}, which is not blank, perhaps with a list of ids as'
+            raise SettingError("queries", f'{path}, line {number}: {said} "relevant"') from error
         texts.append(text)
         relevant.append(frozenset(map(str, ids)))
-    if not texts:
+    if path is not None and not texts:
         raise SettingError("queries", f"{path} must hold a JSON object a line, but it is empty")
     return texts, relevant
 
 
-def _with_model(side: _Side, model: str | None, setting: str) -> SearchedOutput:
-    """The first output of a side with its model; SettingError names the setting of this model."""
-    try:
-        output = opened(side.outputs[0].folder, model, side.kind.vectors)
-    except InputError as error:
-        problem = str(error).removeprefix("--")
-        if not problem.startswith("model "):
-            raise
-        raise SettingError(setting, problem.removeprefix("model ")) from error
-    side.settings.setdefault("similarity", output.settings["similarity"])
-    return output
-
-
-def _own_queries(sides: Sequence[_Side], wanted: np.ndarray) -> _Queries:
-    """Drawn documents as queries, by their first rows on each side.
-
-    Those are left out whose vector is missing, zero or not finite on a side.
-    """
-    rows = [side.first_rows(wanted) for side in sides]
-    usable = [side.usable(vectors) for side, (_, vectors) in zip(sides, rows, strict=True)]
-    chosen = np.flatnonzero(np.logical_and(*usable))
-    if not len(chosen):
-        raise InputError(
-            f"none of {counted(len(wanted), 'document')} drawn from both outputs has a vector "
-            "that can be a query: all are missing, zero or not finite"
-        )
-    vectors = [of_side[chosen] for _, of_side in rows]
-    for number, side in enumerate(sides):
-        is_dense = side.kind.vectors == "dense"
-        if is_dense and side.settings.get("similarity", "cosine") == "cosine":
-            vectors[number] = unit(vectors[number])
-    ids: list[str | None] = [rows[0][0][row] for row in chosen.tolist()]
-    return _Queries(ids, [frozenset()] * len(ids), vectors)
-
-
-def _is_in(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
-    """bool: which of uint64 `values` are among others, which are in order."""
-    if not len(ordered):
-        return np.zeros(len(values), bool)
-    return ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
-
-
-def _relevance(
-    relevant: Sequence[frozenset[str]],
-    pairs: Sequence[tuple[list[str], list[str]]],
-    judged: set[str],
-    seed: int,
-) -> Relevance | None:
-    """Measures of relevance; None if no query names a relevant document. `judged` are in both."""
-    measured = []
-    for ids, pair in zip(relevant, pairs, strict=True):
-        if ids & judged:
-            of_query = [[measure(one, ids & judged) for one in pair] for measure in (ndcg, recall)]
-            measured.append([value for old, new in of_query for value in (old, new, new - old)])
-    if not measured:
-        return None
-    figures = estimates(np.array(measured), seed)
-    outside = sum(len(ids - judged) for ids in relevant)
-    return Relevance(len(measured), outside, Measure(*figures[:3]), Measure(*figures[3:]))
-
-
-def _lines(comparison: Comparison) -> Iterator[str]:
+def _lines(found: Comparison) -> Iterator[str]:
     """The figures, for people."""
-    for name, side in (("OLD", comparison.old), ("NEW", comparison.new)):
-        yield f"{name} {', '.join(side.outputs)}: {side.model}, {side.vectors} {side.output_dtype}"
+    for name, side in (("OLD", found.old), ("NEW", found.new)):
+        yield f"{name} {side.output}: {side.model}, {side.vectors} {side.output_dtype}"
     yield (
-        f"{counted(comparison.pool, 'document')} in both; {comparison.new.missing:,} only in OLD, "
-        f"{comparison.old.missing:,} only in NEW, which are not searched"
+        f"{counted(found.pool, 'document')} in both; {found.new.missing:,} only in OLD, "
+        f"{found.old.missing:,} only in NEW, which are not searched"
     )
-    if comparison.unusable_queries:
-        unusable = counted(comparison.unusable_queries, "document")
-        yield f"{unusable} drawn without a vector on a side: left out"
-    overlaps = (comparison.overlap_at_1, comparison.overlap_at_10, comparison.overlap_at_100)
     figures = {
-        f"overlap of the first {first}": one
-        for first, one in zip(FIRST, overlaps, strict=True)
-        if first < comparison.pool  # else it is of all documents, which both have
+        f"overlap of the first {first}": getattr(found, f"overlap_at_{first}")
+        for first in FIRST
+        if first < found.pool  # else it is of all documents, which both have
     }
-    figures["rank correlation of the first 100"] = comparison.rank_correlation
-    if (relevance := comparison.relevance) is not None:
-        measures = {"nDCG@10": relevance.ndcg_at_10, "recall@100": relevance.recall_at_100}
-        for name, one in measures.items():
+    figures["rank correlation of the first 100"] = found.rank_correlation
+    for name, one in (("nDCG@10", found.ndcg_at_10), ("recall@100", found.recall_at_100)):
+        if one is not None:
             sides = {"OLD": one.old, "NEW": one.new, "NEW - OLD": one.difference}
             figures |= {f"{name} of {side}": estimate for side, estimate in sides.items()}
     yield ""
-    yield f"{'of ' + counted(comparison.queries, 'query', 'queries'):<35}  mean  95% interval"
-    for name, estimate in figures.items():
-        known = estimate.low is not None and estimate.high is not None
-        interval = f"{estimate.low:.3f} to {estimate.high:.3f}" if known else "-"
-        yield f"{name:<33}  {estimate.mean:>6.3f}  {interval}"
-    if relevance is not None:
-        yield (
-            f"relevance is of {counted(relevance.queries, 'query', 'queries')}; "
-            f"{counted(relevance.outside, 'relevant document')} not in both outputs: left out"
-        )
+    yield f"{'of ' + counted(found.queries, 'query', 'queries'):<35}  mean  95% interval"
+    for name, one in figures.items():
+        interval = "-" if one.low is None else f"{one.low:.3f} to {one.high:.3f}"
+        yield f"{name:<33}  {one.mean:>6.3f}  {interval}"
+    if found.ndcg_at_10 is not None:
+        yield f"relevance is of {counted(found.ndcg_at_10.old.queries, 'query', 'queries')}"
+    if found.relevant_missing:
+        yield f"{counted(found.relevant_missing, 'relevant document')} not in both: left out"

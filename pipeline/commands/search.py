@@ -17,7 +17,6 @@ from bert_embed.pipeline.searched import (
     opened,
     queries_file,
     queries_of,
-    tell_of_cut,
 )
 from bert_embed.pipeline.texts import with_texts
 from bert_embed.results.names import RUN_FILE
@@ -103,8 +102,6 @@ def search(
     outputs = [opened(folder, options.model, options.by) for folder in folders]
     kind = options.by or _common_kind(outputs)
     check_comparable(outputs, kind)
-    if kind != "multi":  # whose queries have a length of their own
-        tell_of_cut(outputs[0], queries, options.prompt)
     vectors = queries_of(outputs, queries, options.prompt, kind)
     newest = NewestRows(outputs, ROW_KINDS[kind].name)
     warn(*(f"note: {overlap}" for overlap in newest.overlaps()))

@@ -73,7 +73,7 @@ _SAMPLE = 200
 class CompareOptions(CommandOptions):
     """Says how two outputs of the same documents rank them: overlap, correlation, relevance."""
 
-    old: str = positional("OLD", "a run's output, a folder of outputs or a glob", kind=place)
+    old: str = positional("OLD", "a run's output", kind=place)
     new: str = positional("NEW", "likewise, of another model, number type, dim or day", kind=place)
     queries: str | None = flag(
         "queries, a JSON object with text and optionally relevant, a list of ids, a line "

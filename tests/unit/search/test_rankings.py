@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 from sklearn.metrics import ndcg_score
 
-from bert_embed.search.rankings import estimates, ndcg, overlap, rank_correlation, recall
+from bert_embed.search.rankings import agreement, estimates, rank_correlation, relevance
 
 IDS = [f"d{number}" for number in range(12)]
 rankings = st.permutations(IDS).flatmap(
@@ -33,7 +33,7 @@ def test_the_rank_correlation_is_that_of_scipy(one, other):
 def test_ndcg_is_that_of_scikit_learn(ranking, relevant):
     gains = np.array([[float(each in relevant) for each in ranking]])
     scores = -np.arange(len(IDS), dtype=float)[None]
-    assert ndcg(ranking, relevant) == pytest.approx(ndcg_score(gains, scores, k=10))
+    assert relevance(ranking, relevant)[0] == pytest.approx(ndcg_score(gains, scores, k=10))
 
 
 # nDCG@10 and recall@100, computed by hand from their definitions.
@@ -48,14 +48,13 @@ def test_ndcg_is_that_of_scikit_learn(ranking, relevant):
     ],
 )
 def test_figures_of_relevance_by_hand(ranking, relevant, figures):
-    found = [measure(ranking, relevant) for measure in (ndcg, recall)]
-    np.testing.assert_allclose(found, figures, atol=5e-5)
+    np.testing.assert_allclose(relevance(ranking, relevant), figures, atol=5e-5)
 
 
 def test_overlap_counts_what_both_have_of_the_longer():
-    assert [overlap(IDS, IDS[::-1], first) for first in (1, 10, 100)] == [0.0, 0.8, 1.0]
-    assert overlap(IDS[:2], IDS[:8], 10) == 0.25
-    assert (overlap([], [], 10), overlap([], IDS, 10)) == (1.0, 0.0)
+    assert agreement(IDS, IDS[::-1]) == [0.0, 0.8, 1.0, -1.0]
+    assert agreement(IDS[:2], IDS[:8])[:3] == [1.0, 0.25, 0.25]
+    assert agreement([], IDS)[:3] == [0.0, 0.0, 0.0]
 
 
 def test_intervals_cover_the_mean_about_as_often_as_they_say():
