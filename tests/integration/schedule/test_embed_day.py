@@ -67,17 +67,19 @@ def compared_with(output):
     return [run.output.rpartition("/")[2] for run in runs]
 
 
-def test_a_day_embeds_what_no_day_before_has(done):
+def test_a_day_embeds_what_no_day_before_has(done, vectors, run_day):
+    """And is the same run where the output was moved."""
     outputs = [done / day for day in DAYS]
     assert [rows(each)["id"] for each in outputs] == [["a", "b", "c"], ["b", "d"], ["e"]]
     assert [compared_with(each) for each in outputs] == [[], [*DAYS[:1]], [*DAYS[:2]]]
+    copy(done, vectors, *DAYS)
+    before = state_of(vectors)
+    assert run_day(DAYS[1]) == 0
+    assert state_of(vectors) == before
 
 
 def test_a_day_again_changes_nothing_whatever_was_run_since(done, vectors, run_day):
-    """The third day ran before the second was there; filling that in makes it no other run.
-
-    Nor is a day that was moved another one.
-    """
+    """The third day ran before the second was there; filling that in makes it no other run."""
     copy(done, vectors, DAYS[0])
     assert run_day(DAYS[2]) == run_day(DAYS[1]) == 0
     assert compared_with(vectors / DAYS[1]) == compared_with(vectors / DAYS[2]) == [DAYS[0]]
