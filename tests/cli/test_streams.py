@@ -1,7 +1,6 @@
 """What cannot be written to stdout or stderr decides nothing but whether an answer is there."""
 
 import os
-import shlex
 import shutil
 import signal
 import subprocess
@@ -120,21 +119,6 @@ def test_an_answer_that_cannot_be_written_is_a_failure(places, sink):
             assert "error: stdout cannot be written: No space left on device\n" in told
         if name == "search" and sink == "stdout-unread":
             assert "error" not in told, "as with `| head`"
-
-
-def test_a_shells_pipes(tmp_path, places, flags):
-    def codes(line):
-        """The exit code of the first command of a pipe."""
-        line = f"{shlex.join(python())} -m bert_embed {line}; exit ${{PIPESTATUS[0]}}"
-        return subprocess.run(["bash", "-c", line], cwd=ROOT, check=False).returncode
-
-    run = f"embed {shlex.join(flags)}"
-    assert codes(f"{run} 2>&1 | head -1 > /dev/null") == 0
-    assert record(tmp_path / "out")["counts"]["embedded"] == LINES
-    assert codes(f"verify {places['broken']} | true") == 1
-    assert codes(f"verify {places['broken']} 2>&1 | true") == 1
-    assert codes(f"{run} --input=/absent 2>&1 | true") == 2
-    assert codes(f"{run} </dev/null >/dev/null 2>&1") == 0
 
 
 def test_closed_streams_give_their_numbers_to_no_file(tmp_path, flags):

@@ -19,7 +19,6 @@ from tests.support.command import ROOT, ran
 from tests.support.daily import DATAFLOW, EXAMPLE, printed
 
 DOCKER = ROOT / "deploy" / "docker"
-MINOR = sys.version_info.minor
 DOCKERFILE = (DOCKER / "Dockerfile").read_text("utf-8")
 PAGE = (ROOT / "docs" / "cloud.md").read_text("utf-8")
 COMMANDS = re.findall(r"^bert-embed (embed (?:[^\\\n]|\\\n)*)", PAGE, re.MULTILINE)
@@ -65,12 +64,6 @@ def test_images_have_the_python_of_the_command_that_submits(tmp_path):
     assert {f"_IMAGE={image}", "_PYTHON_MINOR=12"} <= {*settings}
     assert submit[submit.index("--sdk_container_image") + 1] == image
     assert printed(tmp_path, ("TAG=", "TAG=py312-7"), **env)[1] == [build, submit]
-
-
-def test_tensorflow_and_its_text_are_of_one_release_in_every_image():
-    found = pins(ROOT / "requirements.txt")
-    releases = [found[name].split(".")[:2] for name in ("tensorflow", "tensorflow-text")]
-    assert releases[0] == releases[1]
 
 
 @pytest.fixture(scope="module")
@@ -228,14 +221,6 @@ def test_blanks_and_ends_of_lines_belong_to_no_value(tmp_path):
     assert (made.returncode, made.stderr) == (0, "")
     assert [shlex.split(line) for line in made.stdout.splitlines()] == wanted[1]
     assert "7" in wanted[1][0]
-
-
-def test_all_that_is_left_of_the_example_is_named_at_once(tmp_path):
-    (tmp_path / "variables.env").write_text(EXAMPLE)
-    for what, problems in (("submit", ["PROJECT", "BUCKET", "OUTPUT"]), ("lunch", ["not lunch"])):
-        made = ran([DATAFLOW / "dataflow.sh", what, tmp_path / "variables.env", "--print"])
-        assert (made.returncode, made.stdout) == (2, "")
-        assert all(problem in made.stderr for problem in problems), made.stderr
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=["bigquery", "l4", "v5e"])

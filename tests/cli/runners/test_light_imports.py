@@ -33,11 +33,11 @@ sys.exit(code)
 """
 
 
-def imported(*words):
+def imported(*words, code=0):
     """What a command printed, and the modules that its process imported."""
     command = [sys.executable, "-c", _CODE, *words]
     done = ran(command)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     return done.stdout, set(done.stderr.splitlines()[-1].split())
 
 
@@ -68,11 +68,11 @@ def test_a_run_that_names_a_store_has_its_clients(text, tiny_bundle):
         (["--help"], ["numpy", "pyarrow"]),
         (["--version"], ["numpy", "pyarrow"]),
         (["embed", "--help"], ["pyarrow.parquet", "numpy.random", "bert_embed.backends.runner"]),
+        (["embed", "--inptu=a"], []),
     ],
-    ids=" ".join,
 )
-def test_help_is_light(words, absent):
-    _, modules = imported(*words)
+def test_help_and_mistyped_flags_are_light(words, absent):
+    _, modules = imported(*words, code=2 if words[-1] == "--inptu=a" else 0)
     assert not modules & {*absent, "apache_beam", "tensorflow", "importlib.metadata"}
 
 

@@ -1,7 +1,5 @@
 """Tokens, words, windows, pairs and prompts: records in, files out, through the door."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -13,7 +11,7 @@ from tests.support.models.sentence_transformers import (
     write_sentence_transformers,
 )
 from tests.support.models.tiny import bundle_of
-from tests.support.rounding import assert_near, relative_error
+from tests.support.rounding import assert_near
 
 LONG = " ".join(["the bank of the river", "and the money of the bank"] * 9)
 
@@ -21,25 +19,6 @@ LONG = " ".join(["the bank of the river", "and the money of the bank"] * 9)
 @pytest.fixture(scope="module")
 def encoder(tiny_bundle):
     return bert_embed.load(tiny_bundle)
-
-
-def test_tokens_as_extract_features_writes_them(tmp_path, run, encoder):
-    """A bar in plain text is part of it."""
-    flags = {"granularity": "token", "layers": "-1,-2", "layer_combine": "stack"}
-    texts = ["the bank", "  a ||| b ||| money  ", "river of"]
-    text = {"in.txt": "\n".join([texts[0], "", *texts[1:]])}
-    (path,) = run(text, output_format="jsonl", **flags).glob("tokens/part-*.jsonl")
-    found = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [list(each) for each in found] == [["features", "id"]] * 3
-    assert [each["id"] for each in found] == [f"{tmp_path}/in.txt:{at}" for at in (0, 10, 32)]
-    wanted = encoder.units(texts, layers=[-1, -2], layer_combine="concat")
-    for line, tokens in zip(found, wanted, strict=True):
-        assert [each["token"] for each in line["features"]] == tokens.texts
-        for feature, vector in zip(line["features"], tokens.vectors, strict=True):
-            assert [each["index"] for each in feature["layers"]] == [-1, -2]
-            values = [each["values"] for each in feature["layers"]]
-            within = 5e-7 + np.linalg.norm(vector) * 2 * relative_error()  # six decimals
-            np.testing.assert_allclose(np.concatenate(values), vector, rtol=0, atol=within)
 
 
 def test_all_granularities_come_from_one_pass(run, encoder):

@@ -79,17 +79,6 @@ def test_counters_are_ours():
     assert shown | alerted <= counters
 
 
-def test_alerts_are_of_all_our_jobs_and_of_no_others():
-    """Those of `make dataflow` have a name of their own, whatever the module is called."""
-    filters = re.findall(r'filter += "(.*)"', SOURCES["monitoring.tf"])
-    assert len(filters) == 3
-    assert all("${local.jobs}" in each or "${local.counter}" in each for each in filters)
-    [jobs] = re.findall(r'jobs +\= "(.*)"', SOURCES["monitoring.tf"])
-    assert "${var.name}|bert-embed" in jobs
-    assert "${local.jobs}" in re.search(r'counter += "(.*)"', SOURCES["monitoring.tf"])[1]
-    assert "disable_metric_validation = true" in SOURCES["monitoring.tf"]
-
-
 def test_roles_are_those_of_the_page():
     roles = set(re.findall(r'"roles/([\w.]+)"', EVERY))
     assert roles

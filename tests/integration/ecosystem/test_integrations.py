@@ -167,12 +167,6 @@ def test_bertopic_finds_the_topics(model):
     assert not of_trade[0] & of_trade[1]
 
 
-def test_bertopic_takes_vectors_of_encode(encoder):
-    found, _ = BERTopic(**QUICK).fit_transform(TEXTS, embeddings=encoder.encode(TEXTS))
-    assert not {-1} & (set(found[:16]) & set(found[16:]))
-    assert set(found) - {-1}
-
-
 def test_keybert_finds_the_keywords(model):
     text = "The mechanic repairs the engine of the old truck before lunch."
     found = keybert.KeyBERT(model=model).extract_keywords(text, top_n=3)

@@ -78,21 +78,6 @@ def test_vectors_there_are_read_and_searched(s3, tiny_bundle, tmp_path, capsys):
     assert len(json.loads(capsys.readouterr().out)["hits"]) > 0
 
 
-@pytest.mark.parametrize(
-    ("source", "output", "said"),
-    [
-        ("corpus/none", "corpus/none-out", r"--input s3://corpus/none/\* names no file"),
-        ("corpus/in", "elsewhere/out", "cannot be listed: .*NoSuchBucket"),
-        ("elsewhere/in", "corpus/none-out", "elsewhere"),
-    ],
-)
-def test_what_is_not_there_is_named(s3, tiny_bundle, capsys, source, output, said):
-    assert embed(f"s3://{output}", tiny_bundle, f"s3://{source}/*") != 0
-    errors = capsys.readouterr().err
-    assert "Traceback" not in errors
-    assert re.search(said, errors), errors
-
-
 LINES = 400
 SMALL = {"block_bytes": 500}
 OLD, NEW = (

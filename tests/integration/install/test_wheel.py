@@ -136,18 +136,6 @@ def test_the_lowest_versions_embed_what_they_wrote(wheel, tmp_path, texts, empty
     assert "types/" in done.stdout.splitlines()[0]
 
 
-def test_make_says_that_the_tests_need_a_python_that_tensorflow_is_for(tmp_path):
-    """Before it installs more than pip and uv."""
-    python = python_or_skip("3.14")
-    for name in ("Makefile", "locks", "requirements.txt"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    words = ["make", "-C", tmp_path, ".venv/dev", f"PYTHON={python}"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "the tests need TensorFlow, which has no wheels for Python 3.14" in done.stdout
-    assert not list((tmp_path / ".venv").glob("lib/*/site-packages/numpy"))
-
-
 CLOUD = "pip install google-cloud-storage"
 BIGQUERY = "pip install google-cloud-bigquery google-cloud-bigquery-storage"
 LACKING = {
