@@ -88,8 +88,7 @@ def _written_pieces(is_marked: bool, output: str, piece: str | None) -> Iterator
         return
     folder = OutputFolder(output)
     _, names = key_files(folder.data_files())
-    for number, name in enumerate(sorted(names)):
-        yield EarlierFile(0, number, output, folder.path_of(name))
+    yield from (EarlierFile(0, folder.path_of(name)) for name in sorted(names))
 
 
 def _written(
