@@ -463,17 +463,6 @@ def as_now(stored: StoredListing, files: Iterable[InputFile]) -> StoredListing |
     return StoredListing(stored.digest, now)
 
 
-def times_only(stored: StoredListing, files: Iterable[InputFile]) -> list[FileInfo]:
-    """Files as a stored listing has them whose times alone differ now; none if more differs."""
-    infos = {file.info.path: file.info for file in files}
-    if infos.keys() != {file.info.path for file in stored.files}:
-        return []
-    pairs = [(file.info, infos[file.info.path]) for file in stored.files]
-    if any((then.size, then.etag) != (now.size, now.etag) for then, now in pairs):
-        return []
-    return [then for then, now in pairs if not now.has_bytes_of(then)]
-
-
 def write_listing(folder: OutputFolder, listing: StoredListing) -> None:
     """Keeps a listing in an output, where workers read it."""
     schemas: dict[pa.Schema, int] = {}

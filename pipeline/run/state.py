@@ -19,14 +19,13 @@ this run           same            it rewrites run.json, finished blocks are kep
 import glob
 import importlib.metadata
 import platform
-import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Literal
 
-from bert_embed.base.errors import InputError, counted, counted_of, shown_bytes
+from bert_embed.base.errors import InputError, counted_of, shown_bytes
 from bert_embed.pipeline.console import hide_in, hide_in_flags, hide_secrets
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import FLAGS
@@ -57,7 +56,7 @@ from bert_embed.storage.local import FileInfo
 from bert_embed.transforms.bigquery.load import has_load_job, is_loaded
 from bert_embed.transforms.examples import ExampleSettings
 from bert_embed.transforms.ledger import listing_hash, read_block_record, withheld
-from bert_embed.transforms.listing import times_only, write_listing
+from bert_embed.transforms.listing import write_listing
 from bert_embed.transforms.output_folder import REJECTED, SETTINGS_FILE
 from bert_embed.transforms.parts import BLOCK_SKIPPED
 
@@ -371,20 +370,7 @@ def _refusal(run: EmbedRun, record: RunRecord) -> str:
         "" if differ[run.kind] else ", with --skip_existing for this one to embed only what is new"
     )
     cure = f"choose another folder{new}, or --overwrite to replace it"
-    stored = run.state.listing if changed == ["the input"] else None
-    touched = [] if stored is None else times_only(stored, run.source.listing.files)
-    if not touched:
-        return (
-            f"{name} holds another run ({', '.join(changed) or 'settings'} changed since); {cure}"
-        )
-    return (
-        f"{name} holds another run: {counted(len(touched), 'file')} of the input "
-        f"{'has' if len(touched) == 1 else 'have'} another time than when it began, and the "
-        "size of then. If the bytes are the same, too, give the time back, and the same "
-        f"command continues: touch -d @{touched[0].modified!r} "
-        f"{shlex.quote(touched[0].path)}{', and so on' if len(touched) > 1 else ''} (a copy "
-        f"by cp -p or rsync -t keeps times); else {cure}"
-    )
+    return f"{name} holds another run ({', '.join(changed) or 'settings'} changed since); {cure}"
 
 
 def _complete(run: EmbedRun, state: OutputState) -> RunRecord | None:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, Unpack, cast
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult, RunInferenceDLQ
 from apache_beam.ml.rag.embeddings.base import create_text_adapter
 from apache_beam.ml.rag.types import EmbeddableItem, Embedding
@@ -128,7 +127,7 @@ class BertModelHandler(ModelHandler[Any, PredictionResult, Embedder]):
         self._texts = TextModelHandler(text_model_settings(model, has_pairs, **self._given))
 
     def load_model(self) -> Embedder:
-        return self._texts.load_another()
+        return self._texts.load_model()
 
     def run_inference(
         self,
@@ -136,17 +135,14 @@ class BertModelHandler(ModelHandler[Any, PredictionResult, Embedder]):
         model: Embedder,
         inference_args: dict[str, Any] | None = None,
     ) -> Sequence[Any]:
-        vectors = self.vectors(batch, model)
+        """The vectors of a batch; InputError if an element has no text, or none to embed."""
+        documents = self._checked(document(element, None, *self._columns) for element in batch)
+        embedded = self._checked(self._texts.run_inference(documents, model))
+        vectors = (plain_vectors(one.vectors[0], as_numpy=True) for one in embedded if one.vectors)
         return [
             PredictionResult(element, vector, self._model)
             for element, vector in zip(batch, vectors, strict=True)
         ]
-
-    def vectors(self, batch: Sequence[Any], model: Embedder) -> list[Any]:
-        """The vectors of a batch; InputError if an element has no text, or none to embed."""
-        documents = self._checked(document(element, None, *self._columns) for element in batch)
-        embedded = self._checked(self._texts.run_inference(documents, model))
-        return [plain_vectors(one.vectors[0], as_numpy=True) for one in embedded if one.vectors]
 
     def _checked(self, documents: Iterable[Document]) -> list[Document]:
         checked = []
@@ -172,16 +168,6 @@ class BertModelHandler(ModelHandler[Any, PredictionResult, Embedder]):
             "element_size_fn": partial(_weight, self._columns),
             **of_beam,
         }
-
-    def validate_inference_args(self, inference_args: dict[str, Any] | None) -> None:
-        """Refuses all: a model is loaded with its settings."""
-        if inference_args:
-            names = ", ".join(inference_args)
-            raise SettingError(
-                "inference_args",
-                f"cannot be given to RunInference with a BertModelHandler, got {names}: give "
-                "settings to the handler, as in BertModelHandler(prompt=…, normalize=…)",
-            )
 
     def update_model_path(self, model_path: str | None = None) -> None:
         """Takes another model from now on; a worker that loads it must find it by this name."""
@@ -258,8 +244,8 @@ class BertEmbeddings(EmbeddingsManager):
                 "vectors", f"{kind} cannot be given to {where}, which take {' and '.join(offered)}"
             )
 
-    def get_model_handler(self) -> "VectorHandler":
-        return VectorHandler(self.model, (self.columns or ["text"])[0], **self._given)
+    def get_model_handler(self) -> BertModelHandler:
+        return BertModelHandler(self.model, (self.columns or ["text"])[0], **self._given)
 
     def get_ptransform_for_processing(self, **kwargs: Any) -> "EmbedColumns":
         ours = self._settings
@@ -267,22 +253,6 @@ class BertEmbeddings(EmbeddingsManager):
         model = str(local_place(ours.model) or ours.model)
         settings = {**asdict(ours), **specs, "model": model, "bundle": ""}
         return EmbedColumns(settings, self.columns, self.output_columns)
-
-
-class VectorHandler(BertModelHandler):
-    """Gives the vectors alone, as Beam's embeddings do; dense ones are an array of all."""
-
-    def run_inference(
-        self,
-        batch: Sequence[Any],
-        model: Embedder,
-        inference_args: dict[str, Any] | None = None,
-    ) -> Any:
-        vectors = self.vectors(batch, model)
-        return np.stack(vectors) if vectors and isinstance(vectors[0], np.ndarray) else vectors
-
-    def __repr__(self) -> str:
-        return BertEmbeddings.__name__
 
 
 @dataclass

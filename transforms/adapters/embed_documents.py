@@ -131,25 +131,6 @@ class EmbedDocuments(beam.PTransform):
             raise SettingError("as_numpy", "conflicts with as_rows: a schema has no arrays")
         found = text_model_settings(model, text_b_column is not None, **settings)
         self._settings = replace(found, max_batch_seconds=max_batch_seconds)
-        named = {
-            "column": None if column == "text" else column,
-            "output_column": None if output_column == "embedding" else output_column,
-            "text_b_column": text_b_column,
-            "max_batch_seconds": max_batch_seconds,
-            "as_numpy": as_numpy or None,
-            "as_rows": as_rows or None,
-        }
-        differing = [
-            f"{name}={value}" for name, value in (named | settings).items() if value is not None
-        ]
-        # A slash would look like a transform within another.
-        self._label = f"EmbedDocuments({', '.join([os.fspath(model), *differing])})".replace(
-            "/", "|"
-        )
-
-    def default_label(self) -> str:
-        """Names what differs from the defaults, so that two transforms have labels of their own."""
-        return self._label
 
     def expand(self, input_or_inputs: PCollection[Any]) -> Embedded:
         elements = input_or_inputs

@@ -24,7 +24,6 @@ from apache_beam.transforms.userstate import (
     on_timer,
 )
 from apache_beam.transforms.window import GlobalWindows, TimestampedValue
-from apache_beam.utils.shared import Shared
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -205,14 +204,8 @@ class TextModelHandler(ModelHandler[Document, Document, Embedder]):
     def __init__(self, settings: TextModelSettings) -> None:
         super().__init__(large_model=settings.large_model)
         self._settings = settings
-        self._shared = Shared()
 
     def load_model(self) -> Embedder:
-        """Loads the model once a process."""
-        return self._shared.acquire(self.load_another)
-
-    def load_another(self) -> Embedder:
-        """Loads a model that nothing else uses."""
         embedder = self._settings.load_embedder()
         # The first call builds the model's graph, which takes seconds.
         embedder.run(Request(self._settings.text_spec, texts={"texts": ["a"]}))
@@ -296,34 +289,18 @@ class EmbedTexts(Step):
                 "wait; each bundle's texts are embedded when it ends"
             )
             settings = replace(settings, max_batch_seconds=None)
-        handler, seconds = TextModelHandler(settings), settings.max_batch_seconds
-        infer = run_inference(settings, handler).with_output_types(Document)
+        seconds = settings.max_batch_seconds
+        infer = run_inference(settings).with_output_types(Document)
         if seconds is None:
             return documents | "Infer" >> infer
         # Prism splits a bundle that makes no progress for 0.2 s even between elements of one key,
         # and runs both parts at once: the state that the first leaves, its held documents, is
         # lost. Other runners ignore its experiment.
         pipeline.options.view_as(DebugOptions).add_experiment("prism_disable_sdf_split")
-        if not settings.large_model:  # which is loaded by a process of its own
-            begin = pipeline | "Begin" >> beam.Impulse()
-            _ = begin | "Load" >> beam.ParDo(_LoadModel(handler))
         key = beam.ParDo(BatchBundle(seconds)).with_outputs("full", main="waiting")
         keyed = documents | "Key" >> key.with_output_types(tuple[str, list[Document]])
         waited = keyed.waiting | "Batch" >> beam.ParDo(_TimedBatch(seconds))
         return (keyed.full, waited) | "Batches" >> beam.Flatten() | "Infer" >> infer
-
-
-@dataclass(eq=False)
-class _LoadModel(beam.DoFn):
-    """Loads the model in the process that begins the job, while a stream has no element yet."""
-
-    handler: TextModelHandler
-
-    def setup(self) -> None:
-        self._model = self.handler.load_model()
-
-    def process(self, begin: bytes) -> None:
-        """Does nothing: `setup` loads the model."""
 
 
 _KEYS: dict[float, tuple[str, float]] = {}  # of this process by waiting time: key, when it began
@@ -443,16 +420,14 @@ def _release(held: Any, summary: Any) -> Iterator[TimestampedValue]:
         summary.clear()
 
 
-def run_inference(
-    settings: TextModelSettings, handler: TextModelHandler | None = None
-) -> RunInference:
-    """Beam's RunInference with our handler, a new one unless it is given."""
+def run_inference(settings: TextModelSettings) -> RunInference:
+    """Beam's RunInference with our handler."""
     tag = settings.fingerprint
     if settings.large_model:
         # Beam finds a shared model by this name on the whole machine. Another job may compute other
         # vectors with the same weights, or end first: it must not use the same name.
         tag = f"{tag}-{uuid.uuid4().hex}"
-    return RunInference(handler or TextModelHandler(settings), model_identifier=tag)
+    return RunInference(TextModelHandler(settings), model_identifier=tag)
 
 
 def batch_weight(document: Document) -> int:

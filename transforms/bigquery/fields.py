@@ -9,29 +9,6 @@ from bert_embed.base.errors import InputError
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.results.columns import is_list, loaded_types
 
-_DESCRIPTIONS = {
-    "id": "The document's id, as in the input",
-    "embedding": "The vector; empty where no token was left",
-    "num_tokens": "Tokens the model read, special tokens included",
-    "num_tokens_full": "Tokens of the whole text, special tokens included",
-    "truncated": "Whether the text was longer than the model reads and was cut",
-    "text_hash": "XXH3 (64 bits, seed 0) of the text's UTF-8, as a signed number",
-    "window": "Number of the window in its document, from 0",
-    "chunk": "Number of the chunk in its document, from 0",
-    "start": "Code point of the text where it begins; -1 for special tokens",
-    "stop": "Code point of the text after its last; -1 for special tokens",
-    "tokens": "The document's WordPieces in order, special tokens included",
-    "token": "The WordPiece",
-    "segment": "0 in the first text, 1 in the second",
-    "words": "The document's words in order",
-    "word": "The word",
-    "sparse": "The weights above zero, by ascending index",
-    "index": "Number in the model's vocabulary",
-    "value": "The weight",
-    "multi": "A vector for each token that is kept, in order",
-    "label": "The label with the highest score",
-    "text": "The text; of a window or chunk, its part of it",
-}
 _STANDARD = {"FLOAT": "FLOAT64", "INTEGER": "INT64", "BOOLEAN": "BOOL", "STRUCT": "RECORD"}
 _TYPES = (
     (pa.types.is_struct, "RECORD"),
@@ -75,8 +52,6 @@ def _field(field: pa.Field) -> Field:
     if is_list(kind):
         kind, mode = kind.value_type, "REPEATED"
     column: Field = {"name": field.name, "type": _type(field.name, kind), "mode": mode}
-    if field.name in _DESCRIPTIONS:
-        column["description"] = _DESCRIPTIONS[field.name]
     if pa.types.is_struct(kind):
         column["fields"] = [_field(kind.field(n)) for n in range(kind.num_fields)]
     return column

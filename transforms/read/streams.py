@@ -5,7 +5,7 @@ import codecs
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import BinaryIO
 
@@ -27,8 +27,7 @@ _BZIP2_PIECE = 1 << 16
 _ZSTD_WINDOW = 1 << 27
 BOM = b"\xef\xbb\xbf"
 _MARK = BOM.decode("latin-1")
-# How lines are laid out; alone, or after `+` behind the name of a compression.
-CARRIAGE_RETURNS, JSON_VALUES = "cr", "json"
+JSON_VALUES = "json"  # how lines are laid out; alone, or after `+` behind that of a compression
 _GAPS = " \t\r\n,\x1e]"  # between values of JSON
 _GAP = re.compile(f"[{re.escape(_GAPS)}]*")
 _BETWEEN = str.maketrans("\n,[]\x1e", "\r    ")
@@ -54,8 +53,8 @@ def decompressed(raw: BinaryIO, compression: str, path: str, size: int) -> Itera
     """
     codec = packing(compression)
     pieces = _PIECES[codec](raw, size) if codec else iter(lambda: raw.read(size), b"")
-    if layout := _LAYOUTS.get(compression.rpartition("+")[2]):
-        pieces = layout(pieces)
+    if compression.endswith(JSON_VALUES):
+        pieces = ObjectLines().lines(pieces)
     held: list[bytes] = []
     length = 0
     try:
@@ -188,12 +187,6 @@ def unescaped(array: np.ndarray, marks: np.ndarray, escape: str) -> np.ndarray:
     return marks[runs % 2 == 0]
 
 
-_LAYOUTS: dict[str, Callable[[Iterator[bytes]], Iterator[bytes]]] = {
-    CARRIAGE_RETURNS: lambda pieces: (piece.replace(b"\r", b"\n") for piece in pieces),
-    JSON_VALUES: lambda pieces: ObjectLines().lines(pieces),
-}
-
-
 class _LayoutError(Exception):
     """JSON that cannot be laid out as lines; the message says what the file is."""
 
@@ -317,11 +310,14 @@ def check_encoding(path: str, start: bytes) -> None:
 def check_lines(info: FileInfo, start: bytes) -> None:
     """As `check_encoding`; InputError also if a store's file, not looked into before, has no LF."""
     check_encoding(info.path, start)
-    enough = len(start) >= min(info.size, _START)
-    if is_remote(info.path) and enough and b"\r" in start and b"\n" not in start:
+    if is_remote(info.path) and len(start) >= min(info.size, _START):
+        _check_line_feeds(info.path, start)
+
+
+def _check_line_feeds(path: str, start: bytes) -> None:
+    if b"\r" in start and b"\n" not in start:
         raise InputError(
-            f"{info.path} has lines that end in carriage returns alone; write line feeds: "
-            "tr '\\r' '\\n'"
+            f"{path} has lines that end in carriage returns alone; write line feeds: tr '\\r' '\\n'"
         )
 
 
@@ -357,10 +353,10 @@ def look_inside(
 ) -> tuple[str, str | None]:
     """Format and compression of a file: as named, or as its first bytes show.
 
-    A compressed file is recognized without its suffix, and a plain one with it; so are line ends
-    of carriage returns alone, JSON in which an object is not a line, and JSON and Parquet named as
-    text. Files of a store are read later, except those without a suffix, and of `.json`, of which
-    no line may be an object. A format that is `forced` stays. InputError: it is no text.
+    A compressed file is recognized without its suffix, and a plain one with it; so are JSON in
+    which an object is not a line, and JSON and Parquet named as text. Files of a store are read
+    later, except those without a suffix, and of `.json`, of which no line may be an object. A
+    format that is `forced` stays. InputError: it is no text, or has no line feeds.
     """
     if is_remote(path) and (suffix not in LOOKED_INTO or (suffix and packed)):
         return kind, packed
@@ -389,8 +385,8 @@ def look_inside(
     layout = None
     if kind == "jsonl" and _has_values(path, start):
         layout = JSON_VALUES
-    elif kind in ("jsonl", "text", "csv") and b"\r" in start and b"\n" not in start:
-        layout = CARRIAGE_RETURNS
+    elif kind in ("jsonl", "text", "csv"):
+        _check_line_feeds(path, start)
     return kind, "+".join(filter(None, (compression, layout))) or None
 
 

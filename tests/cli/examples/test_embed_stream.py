@@ -1,19 +1,15 @@
 """The streaming example embeds what appears while it runs, on Prism."""
 
 import json
-import shutil
 import signal
 import subprocess
 import time
 from pathlib import Path
 
-import apache_beam as beam
 import numpy as np
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
 
 import bert_embed
-from bert_embed.transforms import EmbedDocuments
 from tests.support.forks import python
 
 pytestmark = pytest.mark.slow
@@ -45,19 +41,6 @@ def wait_for(stream, folder, count):
 needs_prism = pytest.mark.skipif(
     not PRISM.exists(), reason="build/prism is not there: `make build/prism` builds it"
 )
-
-
-@needs_prism
-def test_the_model_is_loaded_before_the_first_element(tiny_bundle, tmp_path):
-    """Seen by a model that is gone: a stream without any element fails as it begins."""
-    bundle = shutil.copytree(tiny_bundle, tmp_path / "bundle")
-    flags = ["--runner=PrismRunner", f"--prism_location={PRISM}", "--streaming"]
-    pipeline = beam.Pipeline(options=PipelineOptions(flags))
-    nothing = pipeline | beam.Create(["dropped"]) | beam.Filter(lambda text: False)
-    _ = nothing | EmbedDocuments(str(bundle), max_batch_seconds=1)
-    shutil.rmtree(bundle)
-    with pytest.raises(RuntimeError, match="bundle"):
-        pipeline.run().wait_until_finish()
 
 
 @needs_prism

@@ -222,37 +222,6 @@ def test_the_two_collections_have_names_and_places_and_are_not_taken_for_one(tin
     assert [record["reason"] for record in rejected] == ["empty text"]
 
 
-def test_a_label_names_the_model_and_what_was_set(tiny_bundle):
-    """So different ones have labels of their own."""
-    texts = beam.Pipeline() | beam.Create([{"text": "the bank", "title": "money"}])
-    for settings in (
-        *({}, {"column": "title"}, {"output_column": "vector"}, {"text_b_column": "title"}),
-        *({"layers": [-1, -2], "layer_combine": "sum"}, {"dim": 4}, {"as_numpy": True}),
-        {"max_batch_seconds": 1},
-    ):
-        assert texts | EmbedDocuments(tiny_bundle, **settings)
-        with pytest.raises(RuntimeError, match="label"):
-            _ = texts | EmbedDocuments(tiny_bundle, **settings)
-    transform = EmbedDocuments("minilm", "body", dim=64, long_text="window")
-    assert transform.label == "EmbedDocuments(minilm, column=body, dim=64, long_text=window)"
-    assert EmbedDocuments().label == "EmbedDocuments(minilm)"
-    assert "/" not in EmbedDocuments(prompt="a/b: ").label
-
-
-@beam.ptransform_fn
-def _both_fields(records, bundle):
-    embedded, _ = records | EmbedDocuments(bundle, "title", "title_vector")
-    return embedded | EmbedDocuments(bundle, "body", "body_vector")
-
-
-def test_several_stand_in_a_transform_without_labels(tiny_bundle, tmp_path):
-    records = [{"title": "one", "body": "two"}]
-    [[found], rejected] = collect(tmp_path, records, _both_fields(tiny_bundle))
-    wanted = bert_embed.load(tiny_bundle).encode(["one", "two"])
-    assert_near([found["title_vector"], found["body_vector"]], wanted)
-    assert rejected == []
-
-
 def test_pairs_keep_their_key(tiny_bundle, tmp_path):
     pairs = [("a", "one"), (2, {"text": "two", "id": 7}), ((3, 4), Named("three", 3)), (5, " ")]
     embedded, rejected = collect(tmp_path, pairs, EmbedDocuments(tiny_bundle))

@@ -17,11 +17,10 @@ from apache_beam.ml.inference.base import (
     ModelMetadata,
     RunInference,
 )
-from apache_beam.ml.transforms.base import _TextEmbeddingHandler  # noqa: PLC2701
 from apache_beam.testing.util import assert_that, equal_to
 
 import bert_embed
-from bert_embed import BertEmbeddings, BertModelHandler
+from bert_embed import BertModelHandler
 from bert_embed.importers import import_model
 from tests.support.beam import collect
 from tests.support.command import ROOT
@@ -141,13 +140,6 @@ def test_without_exception_handling_it_fails(tiny_bundle, tmp_path, handler, ele
         collect(tmp_path, [element], RunInference(handler(tiny_bundle)))
 
 
-def test_arguments_of_a_call_are_refused_with_what_to_write(tiny_bundle):
-    message = "got normalize: give settings to the handler, as in BertModelHandler(prompt=…"
-    texts = beam.Pipeline() | beam.Create(["one"])
-    with pytest.raises(ValueError, match=re.escape(message)):
-        _ = texts | RunInference(BertModelHandler(tiny_bundle), inference_args={"normalize": True})
-
-
 def test_beam_measures_and_counts(tiny_bundle):
     pipeline = beam.Pipeline(runner="FnApiRunner")
     texts = pipeline | beam.Create(["a", "bé", "c"], reshuffle=False)
@@ -240,19 +232,6 @@ def test_an_update_keeps_the_settings_and_an_empty_one_the_model(tiny_bundle, ot
     assert_near([result.inference], wanted)
     with pytest.raises(ValueError, match="model must be minilm"):
         handler.update_model_path("nowhere")
-
-
-def test_the_handler_of_bert_embeddings_gives_vectors_alone(tiny_bundle, tmp_path):
-    embeddings = BertEmbeddings(tiny_bundle, ["text"])
-    wanted = bert_embed.load(tiny_bundle).encode(["one"])
-    handler = KeyedModelHandler(embeddings.get_model_handler())
-    [[(key, vector)]] = collect(tmp_path, [("k", "one")], RunInference(handler))
-    assert key == "k"
-    assert_near([vector], wanted)
-    beams = RunInference(_TextEmbeddingHandler(embeddings))
-    [[row]] = collect(tmp_path, [{"text": "one", "id": 1}], beams)
-    assert (row["id"], type(row["text"])) == (1, list)
-    assert_near([row["text"]], wanted)
 
 
 @pytest.mark.parametrize(
