@@ -243,7 +243,7 @@ def projections(places: np.ndarray, chosen: str | None) -> list[dict[str, Any]]:
     plane = places[:, :2]
     if plane.shape[1] < 2:  # of vectors of one number
         plane = np.pad(plane, ((0, 0), (0, 1)))
-    maps = [_named("PCA", "numpy", {"directions": 2}, plane)]
+    maps = [_named("PCA", "numpy", {}, plane)]
     if chosen == TSNE and len(places) > _PERPLEXITY:
         maps.insert(0, _tsne(places))
     return maps
@@ -291,12 +291,13 @@ def _named(name: str, package: str, parameters: dict[str, Any], at: np.ndarray) 
     # Here, because searches import this file without drawing, and a parser of mail comes with it.
     from importlib.metadata import version
 
-    low, high = np.quantile(at, (0.005, 0.995), axis=0)  # a few far ones shrink no map
-    if not (high > low).any():
-        low, high = at.min(axis=0), at.max(axis=0)
+    # A few far ones shrink no map: they lie on its edge.
+    low, high = np.quantile(at, (0.005, 0.995), axis=0)
+    room = (high - low).max() / 8 if (high > low).any() else np.inf
+    low, high = np.maximum(at.min(axis=0), low - room), np.minimum(at.max(axis=0), high + room)
     size = max(float((high - low).max()), 1e-12)
     middle = (low + high) / 2
-    whole = np.clip(np.rint(((at - middle) / size + 0.5) * 10_000), -2000, 12_000).astype(int)
+    whole = np.rint(((np.clip(at, low, high) - middle) / size + 0.5) * 10_000).astype(int)
     return {
         "name": name,
         "package": package,

@@ -12,8 +12,9 @@ function nameOf(row) {
 }
 
 function clusterName(number) {
-  const { words = [] } = content.clusters[number];
-  return words.slice(0, 3).join(", ") || `cluster ${number + 1}`;
+  const names = content.clusters.map(({ words = [] }) => words.slice(0, 3).join(", ") || "cluster");
+  const alike = names.filter((name) => name === names[number]).length > 1;
+  return alike || names[number] === "cluster" ? `${names[number]} ${number + 1}` : names[number];
 }
 
 function mapSection() {
@@ -27,12 +28,10 @@ function mapSection() {
   }
   const { rows, total } = content.sampled;
   const map = new DocumentMap(content, clusterName);
-  const made = content.map.projections.map(
-    ({ name, package: from, version, parameters }) =>
-      `${name} by ${from} ${version} (${Object.entries(parameters)
-        .map(([key, value]) => `${key} ${value}`)
-        .join(", ")})`,
-  );
+  const made = content.map.projections.map(({ name, package: from, version, parameters }) => {
+    const settings = Object.entries(parameters).map(([key, value]) => `, ${key} ${value}`);
+    return `${name} (${from} ${version}${settings.join("")})`;
+  });
   const shown = content.documents.ids.length;
   const parts = [
     section(
@@ -46,7 +45,7 @@ function mapSection() {
       ),
       ...map.parts(),
       quiet(
-        `The map is by ${made.join("; ")}. Checks and clusters use ${whole(rows)}. `,
+        `Drawn by ${made.join(" and ")}. Checks and clusters use ${whole(rows)}. `,
         tsneNote(),
       ),
     ),

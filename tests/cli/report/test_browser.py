@@ -136,6 +136,15 @@ def test_search_highlights_and_colours_follow_a_column(visit):
     assert len({before, coloured, pixels(page)}) == 3
 
 
+def test_clusters_with_the_same_words_are_told_apart(visit):
+    page = visit()
+    names = page.evaluate(
+        "(content.clusters = [{words: ['a', 'b']}, {words: ['a', 'b']}, {words: ['c']}, {}])"
+        ".map((_, number) => clusterName(number))"
+    )
+    assert names == ["a, b 1", "a, b 2", "c", "cluster 4"]
+
+
 def test_dark_mode_follows_the_system_and_the_button(visit):
     light, dark = visit(), visit(scheme="dark")
     colours = background(light), background(dark)

@@ -101,6 +101,20 @@ def test_the_health_is_that_of_the_vectors(page, output):
     assert all(each["normal"].endswith(".") for each in health["findings"])
 
 
+def within(made):
+    """Whether the points of a map lie within its extent, up to rounding, on each axis."""
+    for values, extent in zip((made["x"], made["y"]), made["extent"], strict=True):
+        yield np.abs(np.array(values) - 5000).max() <= extent / 2 + 1
+
+
+def test_a_few_far_points_shrink_no_map_and_lie_on_its_edge():
+    near = np.random.default_rng(0).standard_normal((1000, 3)).astype(np.float32)
+    near[:3] *= 1e6
+    [made] = sample.projections(near, "pca")
+    assert all(within(made))
+    assert np.ptp(np.array(made["x"])[3:]) > 4000
+
+
 def test_the_map_is_the_plane_of_most_variance(page, output):
     _, vectors = bert_embed.read(output)
     made = page["map"]["projections"][-1]
@@ -109,6 +123,7 @@ def test_the_map_is_the_plane_of_most_variance(page, output):
     for axis, values in enumerate((made["x"], made["y"])):
         same = np.corrcoef(values, left[:, axis] * sizes[axis])[0, 1]
         assert abs(same) > 0.98, axis
+    assert all(within(made))
     sizes = [each["size"] for each in page["clusters"]]
     assert np.bincount(page["map"]["cluster"]).tolist() == sizes == sorted(sizes, reverse=True)
 
