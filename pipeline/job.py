@@ -24,6 +24,7 @@ from bert_embed.pipeline.errors import ExitCode, RunFailed, UsageError
 from bert_embed.pipeline.options.command_line import command_of
 from bert_embed.pipeline.options.commands import VerifyOptions
 from bert_embed.pipeline.options.embed import DEFAULTS, OF_RESULT, Options
+from bert_embed.pipeline.options.flags import looks_like_table
 from bert_embed.pipeline.options.python_call import named_as_in_python, without_dashes
 from bert_embed.pipeline.progress import RunCounts, clock, progress_of_run, shown_progress
 from bert_embed.pipeline.report.page import report_after_run
@@ -352,7 +353,7 @@ def _options_of_repair(folder: OutputFolder, record: RunRecord, command: VerifyO
     if HIDDEN in str((read, {name: stored[name] for name in OF_RESULT if name in stored})):
         raise refused("holds no secrets")
     tables = record.table, stored.get("query"), stored.get("output_table")
-    if tables != (None, None, None):
+    if tables != (None, None, None) or any(map(looks_like_table, earlier)):
         raise refused("names BigQuery, which only a command may")
     places = {"output": folder.path, "skip_existing": earlier}
     job = {"runner": command.runner, "beam_args": command.beam_args}

@@ -88,7 +88,8 @@ def _written_pieces(is_marked: bool, output: str, piece: str | None) -> Iterator
         return
     folder = OutputFolder(output)
     _, names = key_files(folder.data_files())
-    yield from (EarlierFile(0, folder.path_of(name)) for name in sorted(names))
+    for number, name in enumerate(sorted(names)):
+        yield EarlierFile(0, number, output, folder.path_of(name))
 
 
 def _written(

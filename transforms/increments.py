@@ -42,6 +42,7 @@ from bert_embed.storage.files import (
     read_bytes,
 )
 from bert_embed.storage.local import FileInfo, crc32c_of_bytes
+from bert_embed.transforms.bigquery.read import table_columns, table_streams
 from bert_embed.transforms.blocks import (
     DocumentBlock,
     TokenBlock,
@@ -206,10 +207,13 @@ _KEY_COLUMNS = WantedColumns(
 
 @dataclass(frozen=True)
 class EarlierFile:
-    """A file of an earlier output."""
+    """A file of an earlier output; without a path a stream of rows of a table."""
 
-    output: int  # its number
-    path: str
+    output: int
+    number: int
+    folder: str
+    path: str | None
+    stream: str = ""
     deletes: bool = False  # its ids are those that the output marks as deleted
     crc32c: str | None = None  # of a file of `MergedKeys`
     info: FileInfo | None = None  # of an object of a store, when it was listed
@@ -263,7 +267,7 @@ def earlier_digest(
 ) -> tuple[str, dict[str, int], dict[str, int]]:
     """A hash of the files with an output's documents, their sizes, and those of deleted ids."""
     present = counting_files(OutputFolder(output.place), output.complete, listed)
-    sizes = files_of_kind(present, *output.files)
+    sizes = files_of_kind(present, *(output.files or ("", "")))
     deleted = files_of_kind(present, DELETED, ".parquet") if output.deletes else {}
     return sizes_digest(sizes | deleted), sizes, deleted
 
@@ -296,7 +300,13 @@ def earlier_files(output: EarlierOutput | MergedKeys) -> list[EarlierFile]:
     """The files of an output, listed again; SettingError if they are others than before."""
     if isinstance(output, MergedKeys):
         return [
-            EarlierFile(0, path, crc32c=crc32c) for path, crc32c in sorted(output.files.items())
+            EarlierFile(0, number, output.place, path, crc32c=crc32c)
+            for number, (path, crc32c) in enumerate(sorted(output.files.items()))
+        ]
+    if output.files is None:
+        return [
+            EarlierFile(output.number, number, output.place, None, stream)
+            for number, stream in enumerate(table_streams(output.place))
         ]
     folder = OutputFolder(output.place)
     above = folder.path_of("")
@@ -307,8 +317,8 @@ def earlier_files(output: EarlierOutput | MergedKeys) -> list[EarlierFile]:
         raise SettingError("skip_existing", f"{output.place} {CHANGED}")
     paths = {folder.path_of(name): name in deleted for name in sorted(sizes | deleted)}
     return [
-        EarlierFile(output.number, path, deletes, info=infos.get(path))
-        for path, deletes in paths.items()
+        EarlierFile(output.number, number, output.place, path, "", deletes, info=infos.get(path))
+        for number, (path, deletes) in enumerate(paths.items())
     ]
 
 
@@ -334,7 +344,7 @@ def earlier_keys(file: EarlierFile) -> Iterator[EarlierKeys]:
 
 def _merged(file: EarlierFile) -> EarlierKeys:
     """The keys in a file that `write_keys` wrote; SettingError if it changed since it was seen."""
-    data = read_bytes(file.path) or b""
+    data = read_bytes(file.path or "") or b""
     if crc32c_of_bytes(data) != file.crc32c:
         raise SettingError("skip_existing", f"{file.path} was removed or changed since")
     table = pq.read_table(pa.BufferReader(data)).combine_chunks()
@@ -365,6 +375,9 @@ IdColumns: TypeAlias = tuple[pa.StringArray, np.ndarray, np.ndarray | None]
 
 def id_columns(file: EarlierFile) -> Iterator[IdColumns]:
     """The columns of keys, some rows at a time; InputError if a file is damaged."""
+    if file.path is None:
+        yield from ((*columns, None) for columns in table_columns(file.folder, file.stream))
+        return
     opened = open_raw(file.path) if file.info is None else open_listed(file.info)
     if file.deletes:
         with opened as raw:

@@ -25,15 +25,15 @@ class EarlierOutput:
     """An output whose documents are skipped, by its `number` among those that were named."""
 
     number: int
-    place: str  # its folder
-    files: tuple[str, str]  # kind and ending of those with its documents
+    place: str  # folder, or `project.dataset.table`
+    files: tuple[str, str] | None  # kind and ending of those with its documents; None: a table
     digest: str  # of its listing, when the command line listed it
     documents: int
     complete: bool = True
     run: str | None = None
     deletes: bool = False  # whether it marks documents of earlier ones as deleted
-    columns: tuple[str, ...] = ()  # text and extra ones
-    record: FileInfo | None = None  # its run.json as it was listed
+    columns: tuple[str, ...] | None = None  # text and extra ones; None: a table
+    record: FileInfo | None = None  # its run.json as it was listed; None: a table
     # How many of the outputs before it are those that it continues; None: others than the first
     continues: int | None = None
 

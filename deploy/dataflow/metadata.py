@@ -20,7 +20,8 @@ _TYPES = {
 _PLACE = r"(gs://|[a-z][-a-z0-9:.]*[.:][A-Za-z0-9_]+\.)[^\n\r]+"
 _PATTERNS = {
     "input": _PLACE,
-    **dict.fromkeys(("output", "skip_existing"), r"gs://[^\n\r]+"),
+    "skip_existing": _PLACE,
+    "output": r"gs://[^\n\r]+",
 }
 _WORKERS_IMAGE = {
     "name": "sdk_container_image",

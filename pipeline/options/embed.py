@@ -194,8 +194,8 @@ class Options(CommandOptions):
     )
     skip_existing: tuple[str, ...] = several(
         "earlier output, whose documents are not embedded again unless their text changed: a "
-        "folder, or a glob of folders; can be repeated",
-        "DIR",
+        "folder, a glob of folders, or a BigQuery table; can be repeated",
+        "DIR_OR_TABLE",
         without="tokenize",
     )
     max_deleted: str = embed_flag(
@@ -437,9 +437,6 @@ def recorded_place(name: str, value: Any) -> Any:
 
 def _contradictions(options: Options) -> Iterator[tuple[str, ...]]:
     """What single values do not show: the setting, what is wrong, other settings that it names."""
-    for table in filter(looks_like_table, options.skip_existing):
-        said = "is a table: name the output folders of the runs that filled it"
-        yield "skip_existing", f"{table} {said}, or select with query what it lacks", "query"
     for name in _given(options, *FLAGS):
         other, values = FLAGS[name.removeprefix("no_")].requires or (None, ())
         if other is not None and getattr(options, other) not in values:

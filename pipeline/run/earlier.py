@@ -9,13 +9,16 @@ from bert_embed.base.errors import InputError, counted, required
 from bert_embed.bundle.fingerprints import difference
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import Options
+from bert_embed.pipeline.options.flags import looks_like_table
 from bert_embed.results.chain import EarlierOutput, read_chain
+from bert_embed.results.columns import METADATA_KEY
 from bert_embed.results.files import EXAMPLES
 from bert_embed.results.names import DELETED, copied_columns, kinds_of
 from bert_embed.results.outputs import Output, continued_runs, later_outputs
 from bert_embed.results.run_record import ListedRun, RunRecord, Written, listed_runs, read_record
 from bert_embed.storage.files import absolute, list_files
 from bert_embed.storage.local import is_folder
+from bert_embed.transforms.bigquery.read import earlier_table_name, table_facts
 from bert_embed.transforms.increments import (
     MergedKeys,
     counting_files,
@@ -38,6 +41,11 @@ class Earlier:
     # Why the list of the newest is not that of all others; "" if it is, or no run has a list
     unlisted: str = ""
     is_listed: bool = False  # the newest of several continues all others, as they were then
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether all are folders, so that the next run can tell whether they are the same."""
+        return all(output.record is not None for output in self.outputs)
 
     @property
     def older(self) -> OutputFolder | None:
@@ -65,14 +73,16 @@ def earlier_outputs(options: Options, output: str, vectors: Mapping[str, Any]) -
     InputError if one cannot be compared, or readers would refuse it beside the others.
     """
     output = output.rstrip("/")
-    groups: list[list[str]] = []  # the runs that each path names
+    groups: list[list[str]] = []  # the tables and runs that each path names
     listed: dict[str, ListedRun] = {}
     for named in options.skip_existing:
-        found = _runs(named, output)
+        found = [] if looks_like_table(named) else _runs(named, output)
         listed |= {run.folder: run for run in found}
         groups.append([run.folder for run in found])
-    unlisted = ""
-    if len(listed) > 1:
+        if looks_like_table(named):
+            groups[-1].append(earlier_table_name(named))
+    unlisted, tables = "", {place for group in groups for place in group} - listed.keys()
+    if len(listed) > 1 and not tables:
         outputs, unlisted = _chain(groups, listed, vectors)
         if outputs:
             return Earlier(outputs, is_listed=True)
@@ -86,11 +96,17 @@ def earlier_outputs(options: Options, output: str, vectors: Mapping[str, Any]) -
         one.folder: {run.run for run in before if run.run is not None}
         for one, before in zip(opened, lists, strict=True)
     }
-    with_vectors = [[place for place in group if place in runs] for group in groups]
-    ordered = _in_turn(with_vectors, continued, runs)
-    in_order = [runs[place] for place in ordered]
+    ordered = _in_turn(
+        [[place for place in group if place in runs or place in tables] for group in groups],
+        continued,
+        runs,
+    )
+    in_order = [runs.get(place) for place in ordered]
     earlier: list[EarlierOutput] = []
     for number, place in enumerate(ordered):
+        if place in tables:
+            earlier.append(_table(number, place, vectors))
+            continue
         record = required(records[place], "record")
         earlier.append(_earlier(number, place, record, listed[place], vectors))
         before = continued[place] & set(in_order)
@@ -166,13 +182,27 @@ def _in_turn(
     for group in groups:
         left = list(group)
         while left:
-            waited = {runs[one] for one in left}
-            ready = (one for one in left if not (continued[one] - {runs[one]}) & waited)
+            waited = {runs[one] for one in left if one in runs}
+            ready = (
+                one for one in left if not (continued.get(one, set()) - {runs.get(one)}) & waited
+            )
             place = next(ready, left[0])
             left.remove(place)
             places.pop(place, None)
             places[place] = None
     return [*places]
+
+
+def _table(number: int, place: str, vectors: Mapping[str, Any]) -> EarlierOutput:
+    rows, created, described = table_facts(place)
+    if described is None:
+        raise UsageError(
+            f"--skip_existing {place} does not describe its vectors: its description must "
+            f"hold the key {METADATA_KEY}; name the output folder of the run that filled it"
+        )
+    _check_same(place, described, vectors)
+    # This run may add rows to the table, which stays the same table.
+    return EarlierOutput(number, place, None, digest=f"{place} {created}", documents=rows)
 
 
 def _earlier(

@@ -247,7 +247,8 @@ class EmbedRun:
             return None
         keys = self.source.documents + sum(output.documents for output in skipped.outputs)
         buckets = min(keys // BUCKET_KEYS + 1, _MOST_BUCKETS)
-        return KeySettings(work.key_sources[0], buckets, work.read, self.folder)
+        keeper = self.folder if skipped.is_chain else None
+        return KeySettings(work.key_sources[0], buckets, work.read, keeper)
 
     @property
     def keeps_texts(self) -> bool:
@@ -550,8 +551,8 @@ def _column_notes(work: Work) -> Iterator[str]:
     """Names earlier outputs with other columns, beside which no export takes this one."""
     ours = copied_columns(work.metadata, work.columns.extra.names if work.columns.extra else ())
     for earlier in work.earlier:
-        if earlier.columns != ours:
-            theirs, own = (", ".join(names) or "none" for names in (earlier.columns, ours))
+        if earlier.columns not in (None, ours):
+            theirs, own = (", ".join(names) or "none" for names in (earlier.columns or (), ours))
             yield (
                 f"note: text and extra columns of {earlier.place} are {theirs}, of this run {own}: "
                 f"exports refuse both together"

@@ -11,6 +11,7 @@ from bert_embed.bundle.bundle import Bundle, document_prompt
 from bert_embed.bundle.find import resolve_model
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import Options, check_kinds
+from bert_embed.pipeline.options.flags import looks_like_table
 from bert_embed.pipeline.run.columns import (
     are_examples,
     check_columns,
@@ -35,7 +36,7 @@ from bert_embed.pipeline.run.plan import (
     head_settings,
 )
 from bert_embed.pipeline.run.state import disk_note
-from bert_embed.pipeline.run.tables import QueryNotRun, find_input, find_load
+from bert_embed.pipeline.run.tables import QueryNotRun, find_input, find_load, since_compared
 from bert_embed.pipeline.runners.beam import BeamFlags
 from bert_embed.pipeline.runners.dataflow import check_permissions
 from bert_embed.pipeline.runners.launch import (
@@ -115,7 +116,7 @@ def prepare(options: Options) -> EmbedRun:
     if options.output_table is not None:  # before the input is looked for
         target = table_name(options.output_table, "output_table")
     read = [("--input", place) for place in (() if options.reads_table else options.input)]
-    read += [("--skip_existing", one) for one in options.skip_existing]
+    read += [("--skip_existing", one) for one in options.skip_existing if not looks_like_table(one)]
     job = checked_runner(options.job, read, options.output, connects=not options.dry_run)
     source = find_source(options, state)
     work = plan_work(options, job, source, state)
@@ -244,7 +245,7 @@ def plan_work(options: Options, job: RunnerOptions, source: Source, state: Outpu
     skipped = None
     if options.skip_existing:
         skipped = earlier_outputs(options, state.folder.path, metadata)
-    return Work(
+    work = Work(
         options=options,
         bundle=bundle,
         vector_spec=vector_spec,
@@ -259,6 +260,7 @@ def plan_work(options: Options, job: RunnerOptions, source: Source, state: Outpu
         reading=reading_of(bundle, text_spec, source.settings) if source.examples else None,
         table=table,
     )
+    return work if options.output_table is None else since_compared(work, state)
 
 
 def _vector_spec(options: Options, bundle: Bundle) -> VectorSpec:

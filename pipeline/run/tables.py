@@ -1,8 +1,8 @@
-"""Resolves the BigQuery tables of a run."""
+"""Resolves the BigQuery tables of a run, and the earlier outputs that it skips."""
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bert_embed.base.errors import StorageError, required
+from bert_embed.base.errors import InputError, StorageError, required
 from bert_embed.bundle.cache import cache_folder
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import Options
@@ -23,6 +23,7 @@ from bert_embed.pipeline.run.columns import (
 from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import Source, Work
 from bert_embed.pipeline.runners.beam import BeamFlags
+from bert_embed.results.chain import EarlierLists
 from bert_embed.results.columns import requiring
 from bert_embed.results.names import kinds_of
 from bert_embed.results.run_record import QueryRows, read_record
@@ -43,7 +44,7 @@ from bert_embed.transforms.bigquery.client import (
 )
 from bert_embed.transforms.bigquery.fields import create_statement, table_schema, vector_schema
 from bert_embed.transforms.bigquery.load import KindTable, TableLoad
-from bert_embed.transforms.bigquery.read import TableRequest
+from bert_embed.transforms.bigquery.read import TableRequest, table_state
 from bert_embed.transforms.listing import Listing, listing_digest
 from bert_embed.transforms.parts import InputFile
 from bert_embed.transforms.read.columns import Columns, no_column
@@ -342,6 +343,7 @@ def _check_may_load(client: "Client", name: TableName) -> None:
 
 def _table_load(work: Work, name: TableName, state: OutputState) -> TableLoad:
     options = work.options
+    states = {one.place: one.digest.split()[2:] for one in work.earlier if one.files is None}
     return TableLoad(
         output=state.folder.path,
         run=work.fingerprint,
@@ -353,7 +355,37 @@ def _table_load(work: Work, name: TableName, state: OutputState) -> TableLoad:
         texts=work.text_spec.keep_text,
         vectors=work.metadata,
         again=options.overwrite,
+        compared={place: state[0] for place, state in states.items() if state},
     )
+
+
+def since_compared(work: Work, state: OutputState) -> Work:
+    """A run that loads a table, and to which belongs the state of those that it skips, too.
+
+    So it is another run once others changed the table. One that the output holds keeps the state
+    that it began with, unless it is begun again.
+    """
+    options, skipped = work.options, work.skipped
+    if skipped is None or all(one.files is not None for one in skipped.outputs):
+        return work
+    record = state.record
+    load = _table_load(work, table_name(options.output_table or "", "output_table"), state)
+    targets = {str(load.table_of(kind)) for kind in load.kinds}
+    same = {one.place: one.digest for one in work.earlier if one.place in targets}
+    states = {place: f"{digest} {table_state(place)}" for place, digest in same.items()}
+    kept: dict[str, str] = {}
+    if record is not None and (record.is_done or not options.overwrite):
+        with suppress(InputError):  # its list was lost: it is begun again
+            runs = EarlierLists().of(state.folder.path, record)
+            kept = {run.output: run.listing for run in runs if run.output in same}
+    begun = {place: one for place, one in kept.items() if one.startswith(same[place])}
+
+    def in_states(digests: dict[str, str]) -> Work:
+        outputs = [replace(one, digest=digests.get(one.place, one.digest)) for one in work.earlier]
+        return replace(work, skipped=replace(skipped, outputs=tuple(outputs)))
+
+    again, new = in_states(states | begun), in_states(states)
+    return again if record is not None and again.fingerprint == record.run else new
 
 
 def _check_rows_stay(load: TableLoad, work: Work) -> None:
@@ -365,11 +397,13 @@ def _check_rows_stay(load: TableLoad, work: Work) -> None:
             "stand there twice: choose another table"
         )
     for one in work.earlier if load.disposition == "truncate" else ():
-        record = read_record(one.place)
-        names = record.table.tables.values() if record and record.table else ()
+        names: Iterable[str] = [one.place]  # a table, or those that an output was loaded into
+        if one.files is not None:
+            record = read_record(one.place)
+            names = record.table.tables.values() if record and record.table else ()
         for theirs in (table_name(name, "skip_existing") for name in names):
             ours = targets.get(str(theirs))
-            if ours and ours.partition in ("", theirs.partition):
+            if ours and (one.files is None or ours.partition in ("", theirs.partition)):
                 raise UsageError(
                     f"--write_disposition truncate would remove the rows of --skip_existing "
                     f"{one.place} from --output_table {ours.destination}, and this run does not "

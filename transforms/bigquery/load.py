@@ -36,6 +36,7 @@ from bert_embed.transforms.bigquery.client import (
     translate_errors,
 )
 from bert_embed.transforms.bigquery.fields import Field, mismatch, table_schema, vector_schema
+from bert_embed.transforms.bigquery.read import described_settings
 from bert_embed.transforms.ledger import Totals, Verdict
 from bert_embed.transforms.output_folder import OutputFolder, parse_name
 from bert_embed.transforms.steps import RedactErrors, activity
@@ -68,6 +69,9 @@ class TableLoad:
     required: Mapping[str, Sequence[str]] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)  # of the tables, by kind, for people
     again: bool = False  # repeat a recorded load if the table has changed since
+    # When tables that the run skips, too, had changed last as their rows were compared with its
+    # input, as in `Load.modified`.
+    compared: Mapping[str, str] = field(default_factory=dict)
 
     def table_of(self, kind: str) -> TableName:
         """The table itself for whole texts or the only kind, else another as `news_tokens`."""
@@ -107,9 +111,42 @@ class KindTable:
         return requiring(schema, self.load.required.get(self.kind, ()))
 
     @property
+    def compared(self) -> str | None:
+        """When the table had changed last as it was compared with the input; None if it was not."""
+        return self.load.compared.get(str(self.name))
+
+    @property
     def job_name(self) -> str:
-        """The name of a job that fills the table; the same for the same vectors into it."""
-        return f"bert_embed_{self.load.run}_{_hashed(self.name.destination)}"
+        """The same for the same vectors into the same table.
+
+        Of the runs that compared their input with one state of the table all have the same, so that
+        BigQuery accepts the load of one of them.
+        """
+        return self.named(self.load.run if self.compared is None else _hashed(self.compared))
+
+    def named(self, what: str) -> str:
+        """The name of a job that fills the table."""
+        return f"bert_embed_{what}_{_hashed(self.name.destination)}"
+
+    def is_ours(self, job: Any) -> bool:
+        """Whether a load or copy job is this run's."""
+        return bool((job.labels or {}).get(_LABEL) == self.load.run)
+
+    def check_unchanged(self, table: "Table | None" = None) -> None:
+        """InputError if others changed the table since the run compared its input with it."""
+        if self.compared is None:
+            return
+        table = table or self.client.get_table(self.name.path, timeout=PATIENCE)
+        if table.modified.isoformat() != self.compared:
+            raise self.changed(f"changed at {table.modified.isoformat(timespec='seconds')}")
+
+    def changed(self, how: str) -> InputError:
+        """What to say of a table that others changed."""
+        return self._refused(
+            f" {how}, after this run compared its input with it: others may have loaded the same "
+            "documents; overwrite compares again, and embeds only what the table lacks",
+            "overwrite",
+        )
 
     def _refused(self, why: str, *settings: str) -> InputError:
         return InputError(f"{_SETTING} {self.name}{why}", _SETTING, *settings)
@@ -157,7 +194,7 @@ class KindTable:
             table = self.client.get_table(self.name.path, timeout=PATIENCE)
         self._check_fields(table, fields)
         self._check_vectors(table)
-        if not self.rows(whole=True):
+        if self.compared is None and not self.rows(whole=True):
             with suppress(PreconditionFailed):  # whoever changed it meanwhile describes it
                 return self.describe(table)
         return table
@@ -215,6 +252,10 @@ class KindTable:
                 "write_disposition",
             )
         self._check_vectors(table)
+        if self.compared is not None and not is_loaded:
+            jobs = named_jobs(self.client, self.location, self.job_name)
+            if not any(self.is_ours(job) and not job.error_result for job in jobs):
+                self.check_unchanged(table)
         return required
 
     def _check_fields(self, table: "Table", fields: Sequence[Field]) -> None:
@@ -253,19 +294,6 @@ class KindTable:
             return table
         table.description = ours
         return self.client.update_table(table, ["description"], timeout=PATIENCE)
-
-
-def described_settings(description: str | None) -> dict[str, Any] | None:
-    """What the vectors of a table are, from its description: JSON with the key `bert_embed`.
-
-    >>> described_settings('{"bert_embed": {"dim": 3}}'), described_settings("my vectors")
-    ({'dim': 3}, None)
-    """
-    try:
-        described = json.loads(description or "")
-    except ValueError:
-        return None
-    return described.get(METADATA_KEY) if isinstance(described, dict) else None
 
 
 MOST_URIS = 10_000  # that a load job takes
@@ -308,10 +336,12 @@ def with_loads(verdict: Verdict, load: TableLoad, recorded: Mapping[str, Load]) 
 
 
 def _of_tables(load: TableLoad, function: Callable[[KindTable], _Result]) -> dict[str, _Result]:
-    """What a function gives for the table of each kind."""
+    """What a function gives for the table of each kind, first for that which may refuse rows."""
     results = {}
     with bigquery_client(load.project) as client:
-        for kind in load.kinds:
+        for kind in sorted(
+            load.kinds, key=lambda kind: str(load.table_of(kind)) not in load.compared
+        ):
             target = KindTable(client, load, kind)
             with translate_errors(f"{_SETTING} {target.name}", _SETTING):
                 results[kind] = function(target)
@@ -417,9 +447,19 @@ class _Loader:
             return None
 
     def _run(self, name: str, start: Callable[[str], Any]) -> tuple[Any, bool]:
-        """Runs the job that fills the table."""
-        settings = name, start, self._is_void, self._disposition
-        return run_once(self.target.client, self.target.location, *settings)
+        """Runs the job that fills the table; InputError if another run's has filled it."""
+        target = self.target
+
+        def checked(job_id: str) -> Any:
+            if self.replaced is None:
+                target.check_unchanged()
+            return start(job_id)
+
+        settings = name, checked, self._is_void, self._disposition
+        job, now = run_once(target.client, target.location, *settings)
+        if target.compared is not None and not target.is_ours(job):
+            raise target.changed(f"was filled by job {job.job_id} of another run")
+        return job, now
 
     def _is_void(self, job: Any) -> bool:
         """Whether a load is repeated: replacing the rows does no harm, adding them twice does."""
@@ -434,11 +474,13 @@ class _Loader:
         target = self.target
         client, location, name = target.client, target.location, target.job_name
         # Another folder's files may be grouped otherwise: its jobs are not these.
-        parts = f"{name}_{_hashed(json.dumps(groups))[:8]}"
+        parts = f"{target.named(target.load.run)}_{_hashed(json.dumps(groups))[:8]}"
         beside = f"{target.name.table}_{parts.removeprefix('bert_embed_')}"
         staging = replace(target.name, table=beside, partition="")
         done = last_done(named_jobs(client, location, name))
         if done is None or self._is_void(done):
+            if self.replaced is None:
+                target.check_unchanged()
             table = bigquery.Table(staging.path, schema=self.table.schema)
             table.expires = datetime.now(UTC) + timedelta(days=_STAGING_DAYS)
             client.create_table(table, exists_ok=True, timeout=PATIENCE)

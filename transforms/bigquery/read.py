@@ -1,14 +1,15 @@
-"""Reads BigQuery tables: as blocks of documents, the same every time.
+"""Reads BigQuery tables: as blocks of documents, the same every time, or as earlier outputs.
 
 The rows of a table have no order. A hash of its id, or of all columns where it has none, decides
 the block of each row, and within a block rows are sorted by id. This is the only shuffle of texts
 in this program; they are shuffled once more where documents are compared with earlier outputs.
 """
 
+import json
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import apache_beam as beam
 import numpy as np
@@ -16,7 +17,17 @@ import orjson
 import pyarrow as pa
 import xxhash
 
-from bert_embed.transforms.bigquery.client import TableName, open_streams, stream_rows
+from bert_embed.base.errors import InputError
+from bert_embed.results.columns import METADATA_KEY
+from bert_embed.transforms.bigquery import client as bigquery
+from bert_embed.transforms.bigquery.client import (
+    PATIENCE,
+    TableName,
+    bigquery_client,
+    open_streams,
+    stream_rows,
+    translate_errors,
+)
 from bert_embed.transforms.blocks import DocumentBlock, grouped, without_skipped
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import BadRecordError, BlockSpec, Part, PlannedWork
@@ -24,6 +35,9 @@ from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_block
 from bert_embed.transforms.read.records import BadRecord, Record, documents_of, record_of
 from bert_embed.transforms.steps import RedactErrors, Step, passed_as_block, read_unfinished
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery import Table
 
 _MOST_ROWS, _MOST_BYTES = 1 << 20, 64 << 20  # distributed to the blocks at a time
 # Blocks are shuffled in groups, because an Arrow stream of a few rows is mostly schema.
@@ -297,3 +311,83 @@ def _records(rows: Iterable[dict[str, Any]], columns: Columns) -> Iterator[Recor
 
 def _as_json(row: dict[str, Any]) -> bytes:
     return orjson.dumps(row, default=str)
+
+
+_SETTING = "skip_existing"  # which names the tables below
+_KEY_BYTES = 64  # of an id and a hash, about: a stream has some million rows
+
+
+def earlier_table_name(text: str) -> str:
+    """`project:dataset.table` of a text that names a table.
+
+    >>> earlier_table_name("bq://my-project.texts.vectors")
+    'my-project:texts.vectors'
+    """
+    name = bigquery.table_name(text, _SETTING)
+    if name.partition:
+        raise InputError(
+            f"{_SETTING} {text} names a partition, which cannot be compared alone: name the table, "
+            "or the output folder of the run that filled the partition",
+            _SETTING,
+        )
+    return str(name)
+
+
+def table_facts(name: str) -> tuple[int, float, dict[str, Any] | None]:
+    """Rows of a table of vectors, its creation in seconds since 1970, its settings or None."""
+    table = _vector_table(bigquery.table_name(name, _SETTING), **bigquery.first_request())
+    missing = {"id", "text_hash"} - {field.name for field in table.schema}
+    if missing:
+        raise InputError(
+            f"{_SETTING} {name} has no column {' and no column '.join(sorted(missing))}; it must "
+            "be a table that a run with output_format bigquery filled",
+            _SETTING,
+            "output_format",
+        )
+    if table.require_partition_filter:
+        raise InputError(
+            f"{_SETTING} {name} is read with a filter on its partitions alone: name the output "
+            "folders of the runs that filled it",
+            _SETTING,
+        )
+    created = table.created.timestamp() if table.created else 0.0
+    return table.num_rows or 0, created, described_settings(table.description)
+
+
+def table_state(name: str) -> str:
+    """When a table had changed last."""
+    return _vector_table(bigquery.table_name(name, _SETTING)).modified.isoformat()
+
+
+def described_settings(description: str | None) -> dict[str, Any] | None:
+    """What the vectors of a table are, from its description: JSON with the key `bert_embed`.
+
+    >>> described_settings('{"bert_embed": {"dim": 3}}'), described_settings("my vectors")
+    ({'dim': 3}, None)
+    """
+    try:
+        described = json.loads(description or "")
+    except ValueError:
+        return None
+    return described.get(METADATA_KEY) if isinstance(described, dict) else None
+
+
+def table_streams(name: str) -> list[str]:
+    """Streams of ids and hashes of the texts of a table's rows, for `table_columns`."""
+    parsed = bigquery.table_name(name, _SETTING)
+    size = (_vector_table(parsed).num_rows or 0) * _KEY_BYTES
+    return open_streams(parsed, ["id", "text_hash"], parsed.project, size)
+
+
+def _vector_table(name: TableName, **request: Any) -> "Table":
+    what = f"{_SETTING} {name} cannot be read"
+    with bigquery_client(name.project) as client, translate_errors(what, _SETTING):
+        return client.get_table(name.path, **({"timeout": PATIENCE} | request))
+
+
+def table_columns(name: str, stream: str) -> Iterator[tuple[pa.StringArray, np.ndarray]]:
+    """Ids and int64 hashes of the texts of a stream's rows; InputError if one is null."""
+    for batch in stream_rows(stream, f"{_SETTING} {name}", _SETTING):
+        if batch["id"].null_count or batch["text_hash"].null_count:
+            raise InputError(f"{_SETTING} {name} has a null in id or text_hash", _SETTING)
+        yield batch["id"].cast(pa.string()), batch["text_hash"].cast(pa.int64()).to_numpy()

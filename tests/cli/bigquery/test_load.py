@@ -266,19 +266,34 @@ def test_tables_that_do_not_fit_are_said_before_any_work(bigquery, dataset, corp
     run.refused(corpus, "its column id is INT64, STRING is required", **flags)
 
 
-def test_what_earlier_outputs_have_is_not_appended(bigquery, dataset, tmp_path, run, load):
+def test_what_the_table_has_is_skipped(bigquery, dataset, tmp_path, run, load, capsys):
     day1, day2 = two_days(tmp_path)
-    first = load(day1, "1")
-    second = load(day2, "2", skip_existing=first)
+    table, address = f"test-project.{dataset}.v", f"bq://test-project.{dataset}.v"
+    assert counts(load(day1, "1")) == (60, 60, 0, 0)
+    again = {"table": address, "skip_existing": address}
+    second = load(day2, "2", **again)
     assert counts(second) == (60, 3, 56, 1)
     assert f"uris = ['{second}/deleted/*.parquet']" in run.out
-    table = f"test-project.{dataset}.v"
     assert f"DELETE FROM `{table}` AS old WHERE EXISTS" in run.out
     found = dict(bigquery.rows(f"SELECT id, COUNT(*) FROM `{table}` GROUP BY id"))
     assert found["d3"] == 2, "the changed text stands beside the old one"
     assert sum(found.values()) == 63
-    said = f"--skip_existing {table} is a table: name the output folders of the runs"
-    run.refused(day2, said, skip_existing=table)
+    load(day2, "2", **again)
+    assert count(bigquery, dataset) == 63, "the same run"
+    load(day2, "3", code=2, pooling="cls", **again)
+    assert "pooling" in run.err
+
+
+def test_a_table_that_says_nothing_of_its_vectors_is_refused(bigquery, dataset, run):
+    schema = [("id", "STRING", "REQUIRED"), ("text_hash", "INTEGER", "NULLABLE")]
+    bigquery.fill(f"test-project.{dataset}.v", schema, [{"id": "a", "text_hash": 1}])
+    for table, message in (
+        ("v", "does not describe its vectors"),
+        ("none", "there is no such project, dataset or table"),
+        ("v$20260131", "names a partition, which cannot be compared alone"),
+    ):
+        table = f"test-project:{dataset}.{table}"
+        run.refused({"in.txt": "the bank\n"}, message, skip_existing=table)
 
 
 def test_each_head_has_a_table_that_can_be_searched(bigquery, tmp_path, run, load, capsys):

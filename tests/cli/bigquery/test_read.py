@@ -23,6 +23,7 @@ from tests.support.daily import counts
 from tests.support.rounding import assert_near
 
 SCHEMA = [("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE"), ("n", "INT64", "NULLABLE")]
+HASHED = [*SCHEMA, ("text_hash", "INT64", "NULLABLE")]
 TEXTS = [f"{word} river {n}" for n, word in enumerate(["red", "bank", "seven", "stars"] * 10)]
 QUERY, DRY = {"project": "test-project"}, {"dry_run": True}
 SMALL = {"block_bytes": 1000}  # ten rows, as the proxy sizes them: four blocks
@@ -270,11 +271,13 @@ def test_what_cannot_work_is_said_before_any_work(table, run, inputs, flags, sai
 
 
 def test_a_table_that_requires_a_filter_is_read_with_a_query(bigquery, dataset, run):
-    filtered = Table(f"test-project.{dataset}.t", schema=[SchemaField(*each) for each in SCHEMA])
+    filtered = Table(f"test-project.{dataset}.t", schema=[SchemaField(*each) for each in HASHED])
     filtered.require_partition_filter = True
     bigquery.client.create_table(filtered)
     table = f"test-project:{dataset}.t"
     run.refused(table, f"read it with --query 'SELECT * FROM `test-project.{dataset}.t` WHERE")
+    message = "name the output folders of the runs that filled it"
+    run.refused({"in.txt": "the bank\n"}, message, skip_existing=table)
 
 
 def test_a_table_is_not_loaded_into_itself(table, run):

@@ -171,6 +171,45 @@ def test_of_two_truncates_at_once_the_replaced_one_is_not_done(
         assert "nothing to do" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("place", "name", "several"),
+    [(loads, "_vector_files", False), (Client, "load_table_from_file", True)],
+)
+def test_of_two_increments_at_once_one_is_refused_and_plans_again(
+    bigquery, dataset, into, between, tmp_path, capsys, monkeypatch, place, name, several
+):
+    if several:
+        monkeypatch.setattr("bert_embed.transforms.bigquery.load.MOST_URIS", 2)
+    flags = {"skip_existing": f"test-project:{dataset}.v", "part_docs": 2}
+    assert into("a", "append") == 0
+    lines = {one: (tmp_path / f"{one}.jsonl").read_text() for one in "abc"}
+    (tmp_path / "b.jsonl").write_text(f"{lines['a']}\n{lines['b']}")
+    (tmp_path / "c.jsonl").write_text(f"{lines['a']}\n{lines['b']}\n{lines['c']}")
+    between(place, name, lambda: into("b", "append", **flags))
+    assert into("c", "append", **flags) == 1
+    assert ids(bigquery, dataset) == A + B
+    said = capsys.readouterr().err
+    assert f"output_table test-project:{dataset}.v " in said
+    assert "after this run compared its input with it" in said
+    assert said.endswith("; --overwrite compares again, and embeds only what the table lacks\n")
+    assert into("c", "append", **flags) == 2
+    said = capsys.readouterr().err
+    assert "--overwrite compares again, and embeds only what the table lacks" in said
+    assert into("b", "append", **flags) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert into("c", "append", overwrite=True, **flags) == 0
+    assert record(tmp_path / "c")["counts"]["skipped"] == 8
+    assert ids(bigquery, dataset) == A + B + C
+    capsys.readouterr()
+    assert into("c", "append", **flags) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert into("c", "append", "elsewhere", **flags) == 0
+    interrupted(tmp_path / "c")
+    assert into("c", "append", **flags) == 0, "killed between load and record"
+    assert record(tmp_path / "c")["status"] == "done"
+    assert ids(bigquery, dataset) == A + B + C
+
+
 def test_files_that_are_grouped_otherwise_are_loaded_whole(
     bigquery, gcs, dataset, into, tmp_path, monkeypatch
 ):
@@ -196,15 +235,23 @@ def test_files_that_are_grouped_otherwise_are_loaded_whole(
 
 
 def test_skipped_rows_are_not_truncated(bigquery, dataset, into, tmp_path, capsys):
+    table = f"test-project:{dataset}.v"
     assert into("a", "append") == 0
-    skipped = str(tmp_path / "a")
-    assert into("b", "truncate", skip_existing=skipped) == 2
-    said = f"--write_disposition truncate would remove the rows of --skip_existing {skipped}"
-    assert said in capsys.readouterr().err
+    for skipped, target in (
+        (table, table),
+        (table, f"{table}$20260131"),
+        (str(tmp_path / "a"), table),
+    ):
+        assert into("b", "truncate", skip_existing=skipped, table=target) == 2
+        error = capsys.readouterr().err
+        assert (
+            f"--write_disposition truncate would remove the rows of --skip_existing {skipped}"
+            in error
+        )
     assert not (tmp_path / "b").exists()
     assert ids(bigquery, dataset) == A
     day = {"table": f"test-project:{dataset}.w$20260131"}
-    assert into("b", "truncate", skip_existing=skipped, **day) == 0
+    assert into("b", "truncate", skip_existing=str(tmp_path / "a"), **day) == 0
     day = {"table": f"test-project:{dataset}.w$20260201"}
     assert into("c", "truncate", skip_existing=str(tmp_path / "b"), **day) == 0
 
@@ -263,6 +310,9 @@ def test_other_vectors_are_not_appended(bigquery, dataset, into, other_model, tm
     assert into("c", "append") == 2
     assert into("c", "append", **flags) == 0
     assert ids(bigquery, dataset) == B + C
+    flags = {**flags, "skip_existing": f"test-project:{dataset}.v"}
+    assert into("c", "append", "increment", **flags) == 0
+    assert record(tmp_path / "increment")["counts"]["skipped"] == 4
 
 
 def test_a_description_that_somebody_else_wrote_stays(bigquery, dataset, into):

@@ -10,6 +10,7 @@ import sys
 import tarfile
 import tempfile
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from random import Random
 
@@ -22,6 +23,7 @@ import zstandard
 
 import bert_embed
 from bert_embed.pipeline.cli import main
+from bert_embed.results.chain import EarlierOutput, earlier_of, write_chain
 from bert_embed.transforms.ledger import read_block_record
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.read.lines import MOST_RECORD_BYTES
@@ -404,17 +406,20 @@ def test_repair_takes_its_runner_from_its_own_command(output, capsys):
 
 
 TABLE = "project:dataset.table"
+EARLIER = EarlierOutput(0, TABLE, None, "", 0)
 TABLES = [
     {"options__input": [TABLE]},
     {"options__input_format": "bigquery"},
     {"options__query": "DELETE FROM a.b WHERE true", "options__input": []},
     {"options__output_table": TABLE, "options__output_format": "bigquery"},
     {"table": {"tables": {"dense": TABLE}, "write_disposition": "truncate"}},
+    {"input__skip_existing": asdict(earlier_of([EARLIER]))},
 ]
 
 
 def test_repair_asks_bigquery_nothing_at_the_word_of_a_record(output, capsys):
     whole = (output / "run.json").read_bytes()
+    write_chain(str(output), (EARLIER,))
     for named in TABLES:
         (output / "run.json").write_bytes(whole)
         damaged(output, **named)

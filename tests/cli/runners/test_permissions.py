@@ -55,7 +55,7 @@ def _account(grants):
 
 SUBMITS = "`--runner DataflowRunner`"
 READS, WRITES = "`--input gs://…`, `--model gs://…`", "`--output gs://…`, `--temp_location`"
-TABLE = "a BigQuery table or query in"
+TABLE = "a BigQuery table or query in, a table in `--skip_existing`"
 QUERY, LOADS = "a query, or `--limit` of a table", "`--output_format bigquery`"
 IN, OUT = "gs://permitted-in", "gs://permitted-out"
 BOTH = {"storage.objectViewer": [IN], "storage.objectUser": [OUT]}

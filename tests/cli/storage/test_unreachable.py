@@ -51,6 +51,7 @@ def test_bigquery_out_of_reach_is_said_soon(monkeypatch, run):
     text, table = {"in.txt": "the bank\n"}, "test-project:d.t"
     for source, flags in (
         (text, {"output_format": "bigquery", "output_table": table}),
+        (text, {"skip_existing": table}),
         (table, {}),
     ):
         run(source, code=1, **flags)

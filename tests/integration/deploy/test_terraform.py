@@ -104,7 +104,7 @@ def test_one_page_alone_has_a_table_of_roles():
 
 @pytest.mark.parametrize(
     "what",
-    ["a BigQuery table or query in", "`--output_format bigquery`"],
+    ["a BigQuery table or query in, a table in `--skip_existing`", "`--output_format bigquery`"],
 )
 def test_workers_get_every_role_of_the_table_that_bigquery_takes(what):
     [row] = [line for line in PAGE.splitlines() if f"| {what} |" in line]

@@ -14,10 +14,10 @@ module "bert_embed" {
     output      = "gs://my-project-bert-embed-vectors/{date:%Y/%m/%d}"
     text_column = "body"
     id_column   = "id"
-    # The second day on: append what the outputs of the days before do not have.
+    # The second day on, when the table is there: append what it does not have.
     # output_format = "bigquery"
     # output_table  = "my-project:vectors.news"
-    # skip_existing = "gs://my-project-bert-embed-vectors"
+    # skip_existing = "my-project:vectors.news"
   }
 }
 
