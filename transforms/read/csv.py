@@ -42,7 +42,7 @@ from bert_embed.transforms.read.records import (
 )
 from bert_embed.transforms.read.streams import check_encoding, unescaped
 
-_QUOTE, _LINE_FEED = ord('"'), ord("\n")
+_QUOTE, _LINE_FEED, _SPACE = ord('"'), ord("\n"), ord(" ")
 _TAB_SEPARATED = re.compile(
     r"\.(?:tsv|tab)(?:-\d+-of-\d+)?(?:\.[a-z0-9]+(?:-\d+-of-\d+)?)?$", re.IGNORECASE
 )
@@ -60,6 +60,7 @@ class Dialect:
 
     has_quotes: bool = True
     escape: str | None = None  # makes the next character one like others
+    skips_spaces: bool = False  # before a field, as in `1, "a, b"`
     separator: str | None = None  # of fields; None: by suffix and header
     header: tuple[str, ...] | None = None  # names of the columns; None: the first record
     before: int = 0  # bytes of a line before the header that names the separator
@@ -102,13 +103,16 @@ class RecordCutter:
             self.open_line = self.line + int(np.searchsorted(line_feeds, borders[-1]))
         self.line += len(line_feeds)
         self._just_closed = not self.is_open and len(borders) > 0 and borders[-1] == len(data) - 1
-        self._before = data[-1]
+        if not self._quoting.skips_spaces:
+            self._before = data[-1]
+        elif before := data.rstrip(b" "):
+            self._before = before[-1]
         return line_feeds[within == 0] + 1
 
     def _borders(self, array: np.ndarray, quotes: np.ndarray) -> np.ndarray:
         """Quotes where quoted text begins or ends; of a pair within it, both or none."""
         openers = quotes[1::2] if self.is_open else quotes[::2]
-        previous = array[openers - 1]
+        previous = self._previous(array, openers)
         if len(openers) and openers[0] == 0:
             # A quote before it that ended nothing is a letter of a field without quotes.
             ended = self._before != _QUOTE or self._just_closed
@@ -116,13 +120,24 @@ class RecordCutter:
         begins = (previous == self._delimiter) | (previous == _LINE_FEED) | (previous == _QUOTE)
         return quotes if begins.all() else self._borders_one_by_one(array, quotes.tolist())
 
+    def _previous(self, array: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """The byte before each place; that before spaces, if these are skipped there."""
+        previous = array[places - 1]
+        for at in np.flatnonzero(previous == _SPACE) if self._quoting.skips_spaces else ():
+            before = array[: places[at]].tobytes().rstrip(b" ")[-1:]
+            last = before[0] if before else self._before
+            if last in (self._delimiter, _LINE_FEED):
+                previous[at] = last
+        return previous
+
     def _borders_one_by_one(self, array: np.ndarray, quotes: list[int]) -> np.ndarray:
         """The same if quotes occur within fields that are not quoted."""
         borders = []
         is_open, paired = self.is_open, -1
         for place, following in zip(quotes, [*quotes[1:], -1], strict=True):
             if not is_open:
-                previous = array[place - 1] if place else self._before
+                previous = int(self._previous(array, np.array([place]))[0])
+                previous = previous if place else self._before
                 is_open = previous in (self._delimiter, _LINE_FEED) or (
                     place == 0 and self._just_closed
                 )
@@ -144,8 +159,9 @@ def dialect_of(
     """A file's dialect, with what separates its columns, and its pieces from its header on.
 
     What a first line `sep=;` says; a tab in `.tsv` and `.tab`, also compressed; else the most
-    frequent delimiter outside quotes in the header. Whatever the sizes of the pieces, the same
-    bytes of a file decide.
+    frequent delimiter outside quotes in the header. Where a space follows each of them in the
+    header, spaces before all fields are skipped. Whatever the sizes of the pieces, the same bytes
+    of a file decide.
     """
     rest = iter(pieces)
     head: list[bytes] = []
@@ -165,6 +181,9 @@ def dialect_of(
             header = re.sub(_QUOTED, b"", first[0] if first else b"")
         counts = {mark: header.count(mark.encode()) for mark in _DELIMITERS}
         separator = max(counts, key=lambda mark: counts[mark])
+        spaced = header.count(f"{separator} ".encode())
+        if quoting.has_quotes and spaced == counts[separator] > 0:
+            quoting = replace(quoting, skips_spaces=True)
     quoting = replace(quoting, separator=separator, before=before)
     return quoting, _behind(chain(head, rest), before)
 
@@ -330,6 +349,7 @@ def _reader(records: Iterator[str], quoting: Dialect) -> Iterator[list[str]]:
         delimiter=required(quoting.separator, "separator"),
         quoting=csv.QUOTE_MINIMAL if quoting.has_quotes else csv.QUOTE_NONE,
         escapechar=quoting.escape,
+        skipinitialspace=quoting.skips_spaces,
         strict=True,
     )
 
@@ -404,7 +424,7 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
     found = {name: _places(records.header, name) for name in columns.names}
     places = {name: at[0] for name, at in found.items() if at}
     width, quoting = len(records.header), records.quoting
-    is_plain = quoting.has_quotes and quoting.escape is None
+    is_plain = quoting.has_quotes and quoting.escape is None and not quoting.skips_spaces
     stops = [*records.starts[1:].tolist(), len(records.data)][: records.count]
     for number, (start, stop) in enumerate(zip(records.starts.tolist(), stops, strict=True)):
         data = records.data[start:stop]
@@ -467,7 +487,7 @@ def _check_quotes_behind_spaces(fields: Sequence[str], text: str) -> None:
             raise BadRecordError(
                 "malformed CSV",
                 f"field {number} begins with a space and a quote, which opens no quoted text; "
-                "remove the space",
+                "remove the space, or put one behind each separator of the header, too",
             )
         at += len(field) + is_quoted * (quotes + 2) + 1
 

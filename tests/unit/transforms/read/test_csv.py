@@ -14,16 +14,16 @@ from bert_embed.storage.files import stat
 from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.parts import Slice, plan_blocks
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.csv import QUOTED, RecordCutter, read_records
+from bert_embed.transforms.read.csv import QUOTED, Dialect, RecordCutter, read_records
 from tests.support.blocks import read_input, rejected_of, texts_of
 
 BOM = b"\xef\xbb\xbf"
 FIELD = st.text('ab",\n é', max_size=6)
 
 
-def cut(data, delimiter, sizes):
+def cut(data, delimiter, sizes, quoting=QUOTED):
     """The records of some bytes that are given to the cutter in pieces of these sizes."""
-    cutter = RecordCutter(replace(QUOTED, separator=delimiter))
+    cutter = RecordCutter(replace(quoting, separator=delimiter))
     ends, at = [], 0
     while at < len(data):
         stop = min(at + next(sizes), len(data))
@@ -39,21 +39,23 @@ def cut(data, delimiter, sizes):
     text=st.text('ab", \n\t', max_size=40),
     delimiter=st.sampled_from([",", "\t"]),
     sizes=st.lists(st.integers(1, 9), min_size=1),
+    skips=st.booleans(),
 )
-@example(text='a,"b\n""c"\n"d"e"\n', delimiter=",", sizes=[1])
-@example(text='a"b\n"c\nd"\n', delimiter=",", sizes=[3])
-@example(text='"""a\n"""\n', delimiter=",", sizes=[1])
-@example(text='a""b\n"c"\n', delimiter=",", sizes=[2])
-def test_records_are_those_of_the_csv_module(text, delimiter, sizes):
+@example(text='a,"b\n""c"\n"d"e"\n', delimiter=",", sizes=[1], skips=False)
+@example(text='a"b\n"c\nd"\n', delimiter=",", sizes=[3], skips=False)
+@example(text='"""a\n"""\n', delimiter=",", sizes=[1], skips=False)
+@example(text='a""b\n"c"\n', delimiter=",", sizes=[2], skips=False)
+@example(text='a,  "b\n" ,c\n  "\n"\n', delimiter=",", sizes=[2], skips=True)
+def test_records_are_those_of_the_csv_module(text, delimiter, sizes, skips):
     """Whatever the bytes, quotes within fields that are not quoted and quotes left open too."""
     if not text:
         return
     every = iter([sizes[n % len(sizes)] for n in range(100)])
-    records = cut(text.encode(), delimiter, every)
+    records = cut(text.encode(), delimiter, every, Dialect(skips_spaces=skips))
 
     def parsed(part):
         file = io.StringIO(part, newline="\n")
-        return list(csv.reader(file, delimiter=delimiter))
+        return list(csv.reader(file, delimiter=delimiter, skipinitialspace=skips))
 
     whole = parsed(text)
     single = [row for record in records for row in parsed(record.decode())]

@@ -64,7 +64,14 @@ ESCAPED, DUMP = {"csv_quoting": "escaped"}, {"csv_quoting": "dump"}
         # PostgreSQL writes letters for controls; with quotes such an n is a letter.
         ("text\none\\n2\\t3\\\\n\\r\\e\nend\\\\\n", DUMP, ["one\n2\t3\\n\re", "end\\"], []),
         ('text\n"say \\"no\\" \\n"\n', ESCAPED, ['say "no" n'], []),
-        # A quote behind a space is a character, or rejected where it would cut a field in two.
+        # As with skipinitialspace of Python's csv module and of pandas, where the header has it.
+        (
+            'id, text\n1, "a, b"\n2, c\n3, "two\nlines"\n4,   "a ""b"" "\n5,"d"\n',
+            {"block_bytes": 8},
+            ["a, b", "c", "two\nlines", 'a "b" ', "d"],
+            [],
+        ),
+        # Elsewhere such quotes are characters, or rejected where it would cut a field in two.
         (
             'id,text,more\n1, "a, b"\n2, "a b"\n3,c,"d"\n4,"e ""f"", g",h\n5,x, "two\n',
             {},
