@@ -30,11 +30,6 @@ class ChipSpeed:
     measured: bool  # else estimated by the compiler, without launches
 
 
-def known_precisions(chip: str) -> list[str]:
-    """Returns the precisions in which there are times for a chip."""
-    return sorted({precision for precision, *_ in _entries(chip)})
-
-
 def chip_speed(config: EncoderConfig, precision: str, chip: str) -> ChipSpeed | None:
     """Returns what a chip would do at the rate of the most similar program, None without one.
 
