@@ -7,10 +7,11 @@ import pytest
 import bert_embed
 from bert_embed.base.errors import InputError
 from bert_embed.pipeline.cli import main
-from tests.support.command import embed, files, record, rows, write_json
+from tests.cli.outputs.conftest import LINES, SMALL
+from tests.support.command import files, record, rows
 from tests.support.outputs import contents
 
-SETTINGS = {"block_bytes": 300, "report": "false"}
+SETTINGS = SMALL | {"report": "false"}
 # What a power cut leaves of a record
 TORN = {
     "empty": lambda data: b"",
@@ -25,25 +26,6 @@ OTHERS = {
     "of another program": b'{"name": "mine"}',
     "no JSON": b"\x00\x01 runs",
 }
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    rows = ({"id": str(n), "text": f"a bank of seven stars {n}"} for n in range(20))
-    return write_json(tmp_path_factory.mktemp("corpus") / "in.jsonl", *rows)
-
-
-@pytest.fixture(scope="module")
-def whole(corpus, tiny_bundle, tmp_path_factory):
-    output = tmp_path_factory.mktemp("whole") / "out"
-    assert embed(output, tiny_bundle, corpus, **SETTINGS) == 0
-    return output
-
-
-@pytest.fixture
-def output(whole, tmp_path):
-    """The output of a run of several parts, for a test to change."""
-    return shutil.copytree(whole, tmp_path / "out")
 
 
 def leave(output, torn):
@@ -115,8 +97,8 @@ def test_readers_say_to_run_its_command_again(output, tmp_path, capsys, torn):
 
 def test_an_input_folder_is_read_without_such_an_output(output, corpus, run, tmp_path):
     leave(output, "empty")
-    shutil.copy(corpus, tmp_path / "in.jsonl")
-    assert record(run(tmp_path, "new", **SETTINGS))["counts"]["records"] == 20
+    shutil.copy(corpus, tmp_path)
+    assert record(run(tmp_path, "new", **SETTINGS))["counts"]["records"] == LINES
 
 
 def test_what_is_not_of_a_power_cut_is_overwritten_on_request_alone(output, corpus, run):

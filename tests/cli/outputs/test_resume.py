@@ -4,19 +4,17 @@ import json
 import os
 import re
 import shlex
-import shutil
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bert_embed.pipeline.cli import main
 from bert_embed.transforms.output_folder import OutputFolder
+from tests.cli.outputs.conftest import LINES, SMALL
 from tests.support.command import (
     Hold,
     block_records,
-    embed,
     files,
     finish,
     flags_of,
@@ -29,38 +27,10 @@ from tests.support.command import (
 
 pytestmark = pytest.mark.slow
 
-LINES = 600
-SMALL = {"block_bytes": 1000}
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    path = tmp_path_factory.mktemp("corpus") / "in.txt"
-    words = np.random.default_rng(7).choice(
-        ["red", "river", "bank", "of", "seven", "stars"], (LINES, 6)
-    )
-    path.write_text("\n".join(f"{n} " + " ".join(row) for n, row in enumerate(words)))
-    return path
-
-
-@pytest.fixture(scope="module")
-def whole(corpus, tiny_bundle, tmp_path_factory):
-    """The output of a run in small blocks, which no test changes."""
-    output = tmp_path_factory.mktemp("whole") / "out"
-    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
-    assert len(rows(output)["id"]) == LINES
-    return output
-
 
 @pytest.fixture(scope="module")
 def uninterrupted(whole):
     return files(whole)
-
-
-@pytest.fixture
-def output(tmp_path, whole):
-    """A finished run, for a test to change."""
-    return shutil.copytree(whole, tmp_path / "out")
 
 
 def test_a_killed_job_continues_with_the_same_command(
@@ -74,7 +44,7 @@ def test_a_killed_job_continues_with_the_same_command(
     run(corpus, **SMALL)
     assert files(output) == uninterrupted
     counts = record(output)["counts"]
-    assert (counts["embedded"], counts["parts_reused"]) == (LINES, len(times))
+    assert (counts["embedded"], counts["parts_reused"]) == (LINES - 1, len(times))
     assert {path: path.stat().st_mtime_ns for path in times} == times
     assert stray(output) == []
 
@@ -135,7 +105,7 @@ def test_two_jobs_at_once_do_no_harm(tmp_path, corpus, tiny_bundle, uninterrupte
         finish(process)
     assert files(output) == uninterrupted
     assert record(output)["status"] == "done"
-    assert record(output)["counts"]["embedded"] == LINES
+    assert record(output)["counts"]["embedded"] == LINES - 1
     assert stray(output) == []
 
 
@@ -163,7 +133,7 @@ def test_ctrl_c_says_what_is_kept_and_the_command_that_continues(
     command = shlex.split(errors.strip().splitlines()[-1])
     assert (Path(command[0]).name, command[1]) == ("bert-embed", "embed")
     assert main(command[1:]) == 0
-    assert record(output)["counts"]["embedded"] == LINES
+    assert record(output)["counts"]["embedded"] == LINES - 1
     assert suffix == "csv" or files(output) == uninterrupted
 
 

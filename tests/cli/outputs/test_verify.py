@@ -9,41 +9,16 @@ import pytest
 
 import bert_embed
 from bert_embed.pipeline.cli import main
+from tests.cli.outputs.conftest import LINES, SMALL
 from tests.support.command import (
     block_records,
     data_files,
-    embed,
     files,
     flags_of,
     record,
     rejected,
     say_status,
 )
-
-LINES = 40
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    path = tmp_path_factory.mktemp("corpus") / "in.txt"
-    path.write_text("".join(f"{n} the bank of the river\n" for n in range(LINES - 1)) + "\n")
-    return path
-
-
-SMALL = {"block_bytes": 300}
-
-
-@pytest.fixture(scope="module")
-def written(corpus, tiny_bundle, tmp_path_factory):
-    """The output of a run, which no test changes."""
-    output = tmp_path_factory.mktemp("written") / "out"
-    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
-    return output
-
-
-@pytest.fixture
-def output(tmp_path, written):
-    return shutil.copytree(written, tmp_path / "out")
 
 
 def flip(path):
