@@ -164,9 +164,10 @@ def test_what_is_kept_of_others_may_be_lost_or_wrong(chain, tiny_bundle, capsys,
     capsys.readouterr()
     next_day(chain, tiny_bundle)
     assert f"so the ids of {DAYS} earlier outputs are read from each" in capsys.readouterr().err
-    with opens(chain / "runs") as opened:  # the next has what it needs again
-        assert run_day(chain, tiny_bundle, DAYS + 1) == 0
-    assert len(opened) <= MOST
+    if damage is of_another:
+        with opens(chain / "runs") as opened:  # the next has what it needs again
+            assert run_day(chain, tiny_bundle, DAYS + 1) == 0
+        assert len(opened) <= MOST
 
 
 def test_other_runs_than_those_that_were_kept(chain, tiny_bundle, tmp_path, capsys):

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import re
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -106,7 +107,9 @@ def no_fault(method, path):
     [(429,), (500, 502, 503, 504, 408), ("cut", "lost"), ()],
     ids=["too-many-requests", "errors", "cut-connections", "slow"],
 )
-def test_passing_faults_are_retried(proxied, place, local, job, faults):
+def test_passing_faults_are_retried(proxied, place, local, job, monkeypatch, faults):
+    soon = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: None)
+    monkeypatch.setattr("google.api_core.retry.retry_unary.time", soon)
     if faults:
         proxied.fault = some(0.2, *faults)
     else:
