@@ -28,7 +28,7 @@ from bert_embed.transforms.ledger import (
 from bert_embed.transforms.listing import listing_digest
 from bert_embed.transforms.output_folder import OutputFile, OutputFolder, part_name
 from bert_embed.transforms.parts import BlockSpec, InputFile, plan_blocks
-from bert_embed.transforms.plan import CountedSpecs
+from bert_embed.transforms.plan import planned_work
 from bert_embed.transforms.reconcile import SumBlockRecords
 
 _BLOCK = 1 << 20
@@ -92,11 +92,10 @@ def plan_and_account(files: Callable[[], list[InputFile]]) -> dict[str, list[flo
     with steps.step("hash of the listing"):
         listing_digest(every)
     with steps.step("plan") as size:
-        specs = CountedSpecs(plan_blocks(every, _BLOCK))
-        for spec in specs:
+        for spec in plan_blocks(every, _BLOCK):
             if spec.number % 1000 == 0:
                 size.append(len(pickle.dumps(spec)))
-        planned = specs.planned(every)
+        planned = planned_work(every, plan_blocks(every, _BLOCK))
     with steps.step("plan, as the account gets it") as size:
         size.append(len(pickle.dumps(planned)))
     with steps.step("account: block records summed, a worker at a time") as size:

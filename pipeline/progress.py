@@ -22,7 +22,7 @@ from bert_embed.results.run_record import Goal
 from bert_embed.storage.files import is_remote
 from bert_embed.transforms.ledger import SUMMED, BlockRecord, parse_block_record
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.steps import PartsInWork, current_activity, watching_parts
+from bert_embed.transforms.steps import current_activity
 
 _LATELY, _FEWEST = 60.0, 8  # seconds that "lately" covers, and parts that it takes at least
 _PART_BITS = 20  # of the number that stands for a block's part
@@ -100,7 +100,6 @@ class RunCounts:
     def __init__(self, output: str, run: str, goal: Goal, began: float) -> None:
         """Sums from nothing, for an attempt that began so many seconds after 1970."""
         self.output, self.run, self.goal, self.began = output, run, goal, began
-        self.in_work: PartsInWork = {}  # those that are known, which have no block record yet
         self._read: set[int] = set()
         self._sums: Counter[str] = Counter()
         self.blocks = 0  # of which the last part is finished
@@ -133,22 +132,17 @@ class RunCounts:
 
     def phase(self) -> str:
         """What the run does while no part ends, as far as its output and this process show."""
-        if self.blocks >= self.goal.blocks:
-            return "checking the output"
-        return "computing the first parts" if self.in_work else "starting"
+        over = self.blocks >= self.goal.blocks
+        return "checking the output" if over else "waiting for the first part"
 
     def progress(self, activity: str | None) -> Progress:
         """How far the run is; `activity` is what it does while no block ends, if that is known."""
         goal, sums, by_records = self.goal, self._sums, self.goal.covers is None
         whole = max(goal.records if goal.covers is None else goal.covers, 1)
-        for place in filter(lambda place: self._has(*place), list(self.in_work)):
-            self.in_work.pop(place, None)
-        parts = list(self.in_work.values())
-        in_work = sum((one.records if by_records else one.covered) * one.share for one in parts)
         over, records = self.blocks >= goal.blocks, sums["records"]
-        most = _ALMOST if by_records or in_work else 1.0
+        most = _ALMOST if by_records else 1.0
         finished = (records if by_records else sums["covered"]) / whole
-        share = 1.0 if over else min(finished + in_work / whole, most)
+        share = 1.0 if over else min(finished, most)
         expected = records if over else max(goal.records, records)
         if not over and finished >= _TELLING:
             expected = round(records / min(finished, most))
@@ -200,7 +194,7 @@ def progress_of_run(counts: RunCounts, tell: Callable[[str], None] | None = None
             f"{'' if is_whole else 'stopped · '}{clock(progress.elapsed)}"
         )
 
-    with watching_parts() as counts.in_work, shown_progress(counts.output, line, tell, last):
+    with shown_progress(counts.output, line, tell, last):
         yield
 
 

@@ -34,7 +34,7 @@ from bert_embed.transforms.blocks import (
     take_documents,
 )
 from bert_embed.transforms.parts import Rejected
-from bert_embed.transforms.steps import RedactErrors, Step, activity, computing, passed_as_block
+from bert_embed.transforms.steps import RedactErrors, Step, activity, passed_as_block
 
 # As Arrow strings, converted once.
 _VOCABULARIES: WeakKeyDictionary[TextTokenizer, pa.StringArray] = WeakKeyDictionary()
@@ -92,12 +92,9 @@ class BlockModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, Embedder]):
         inference_args: dict[str, Any] | None = None,
     ) -> list[EmbeddingBlock]:
         """Embeds a block; returns a list of one, as RunInference counts only failures of lists."""
-        block, started, part = batch, time.perf_counter(), batch.part
-        tell = computing(part.block, part.number, part.records, sum(part.covered.values()))
+        block, started = batch, time.perf_counter()
         with RedactErrors("infer"), _naming(block):
-            request = Request(
-                self.text_spec, rows=block.layout, batch_tokens=self.batch_tokens, tell=tell
-            )
+            request = Request(self.text_spec, rows=block.layout, batch_tokens=self.batch_tokens)
             embedded = model.run(request)
             pieces = "window" if self.text_spec.chunk is None else "chunk"
             return [embedding_block(block, embedded, model.tokenizer, started, pieces)]

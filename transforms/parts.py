@@ -186,15 +186,13 @@ def block_place(spec: BlockSpec) -> str:
     if not spec.slices:
         return "rows of the table"
     first, last = spec.slices[0], spec.slices[-1]
-    if spec.cut is not None and spec.cut.size:
-        (records,) = spec.cut.part.contents
-        stop = records.offset + spec.cut.size
-        text = "bytes" if spec.compression is None else "decompressed bytes"
-        return f"{first.info.path}, {text} {records.offset} to {stop}"
     if first is not last:
         return f"{len(spec.slices)} files, {first.info.path} to {last.info.path}"
-    what = "rows" if spec.format == "parquet" else "bytes"
-    return f"{first.info.path}, {what} {first.start} to {first.stop}"
+    start, stop, what = first.start, first.stop, "rows" if spec.format == "parquet" else "bytes"
+    if spec.cut is not None and spec.cut.size:
+        (records,) = spec.cut.part.contents
+        start, stop = records.offset, records.offset + spec.cut.size
+    return f"{first.info.path}, {what} {start} to {stop}"
 
 
 @dataclass(frozen=True)

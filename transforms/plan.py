@@ -1,9 +1,9 @@
 """Plans the blocks of a run."""
 
 import pickle
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import apache_beam as beam
@@ -82,11 +82,11 @@ class _Plan(beam.DoFn):
                     "same command again"
                 )
             files = listing.files
-            specs = CountedSpecs(plan_blocks(files, self.request.block_bytes))
-            for blocks in packed_blocks(begun_blocks(self.folder, specs)):
+            specs = partial(plan_blocks, files, self.request.block_bytes)
+            for blocks in packed_blocks(begun_blocks(self.folder, specs())):
                 is_packed = isinstance(blocks, bytes)
                 yield blocks if is_packed else beam.pvalue.TaggedOutput("begun", blocks)
-        yield beam.pvalue.TaggedOutput("planned", specs.planned(files))
+        yield beam.pvalue.TaggedOutput("planned", planned_work(files, specs()))
 
 
 @dataclass(eq=False)
@@ -136,33 +136,15 @@ def packed_blocks(blocks: Iterable[BlockSpec | BegunBlocks]) -> Iterator[bytes |
         yield pickle.dumps(together)
 
 
-class CountedSpecs:
-    """Counts BlockSpecs while they pass, so that a large plan is never held as a whole."""
-
-    def __init__(self, specs: Iterable[BlockSpec]) -> None:
-        self._specs = specs
-        self._blocks = 0
-        self._read_through: set[int] = set()
-
-    def __iter__(self) -> Iterator[BlockSpec]:
-        for spec in self._specs:
-            self._blocks += 1
-            if spec.read_through:
-                self._read_through.add(spec.slices[0].file)
-            yield spec
-
-    def planned(self, files: Sequence[InputFile]) -> PlannedWork:
-        """What the block records of a complete run must add up to, after all specs have passed."""
-        whole = self._read_through
-        return PlannedWork(
-            blocks=self._blocks,
-            stops=tuple(None if n in whole else file.stop for n, file in enumerate(files)),
-            paths=tuple(file.info.path for file in files),
-        )
-
-
 def planned_work(files: Sequence[InputFile], specs: Iterable[BlockSpec]) -> PlannedWork:
     """What the block records of a complete run must add up to."""
-    counted = CountedSpecs(specs)
-    deque(counted, maxlen=0)
-    return counted.planned(files)
+    blocks, read_through = 0, set[int]()
+    for spec in specs:  # never held as a whole
+        blocks += 1
+        if spec.read_through:
+            read_through.add(spec.slices[0].file)
+    return PlannedWork(
+        blocks=blocks,
+        stops=tuple(None if n in read_through else file.stop for n, file in enumerate(files)),
+        paths=tuple(file.info.path for file in files),
+    )

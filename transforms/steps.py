@@ -9,7 +9,6 @@ retried: they are for watching. The exact counts are in run.json.
 import logging
 import pickle
 import re
-import threading
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -241,8 +240,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         error = following
 
 
-# What this process does now, for people who watch: its activity, and the parts in work.
-_doing: list[str] = []  # of any thread; the one that began last says what people see
+_doing: list[str] = []  # what this process does now, in any thread; people see what began last
 
 
 @contextmanager
@@ -258,48 +256,3 @@ def activity(name: str) -> Iterator[None]:
 def current_activity() -> str | None:
     """What this process does now; None if nothing that has a name."""
     return _doing[-1] if _doing else None
-
-
-@dataclass
-class PartInWork:
-    """A part that the model computes in this process, or that it has computed."""
-
-    records: int
-    covered: int  # bytes of its file, or rows
-    share: float = 0.0  # of it that is computed
-
-
-PartsInWork = dict[tuple[int, int], PartInWork]  # by their blocks' numbers and their own
-
-_watching: list[PartsInWork] = []
-_parts_lock = threading.Lock()  # of these, and of the shares of their parts
-
-
-@contextmanager
-def watching_parts() -> Iterator[PartsInWork]:
-    """Gives the parts that this process computes from now on; who reads them takes them out."""
-    parts: PartsInWork = {}
-    _watching.append(parts)
-    try:
-        yield parts
-    finally:
-        with _parts_lock:
-            _watching[:] = [others for others in _watching if others is not parts]
-
-
-def computing(
-    block: int, number: int, records: int, covered: int
-) -> Callable[[float], None] | None:
-    """What takes further shares of a part that are computed; None where nobody watches."""
-    if not _watching:
-        return None
-    part = PartInWork(records, covered)
-    with _parts_lock:
-        for parts in _watching:
-            parts[block, number] = part
-
-    def tell(share: float) -> None:
-        with _parts_lock:
-            part.share += share
-
-    return tell

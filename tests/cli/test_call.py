@@ -1,7 +1,5 @@
 """`bert_embed.embed`: options as keyword arguments, the record as the result; 10 s."""
 
-import io
-import itertools
 import logging
 import os
 import re
@@ -17,7 +15,7 @@ import pytest
 import bert_embed
 from bert_embed.backends import runner
 from bert_embed.pipeline.cli import main
-from tests.support.command import block_records, files, parts_of, ran, record
+from tests.support.command import files, parts_of, ran, record
 
 
 @pytest.fixture
@@ -186,29 +184,6 @@ def test_a_call_leaves_the_log_of_a_process_that_imports_beam_alone(tmp_path, ti
     done = ran([sys.executable, "-c", code], cwd=tmp_path, check=True)
     assert "WARNING" not in done.stderr
     assert done.stdout.endswith("\n[]\n")
-
-
-def test_the_share_grows_within_a_part(tmp_path, call, monkeypatch):
-    """The input is one part; half of its batches wait until people have seen a share."""
-    lines = [f"the bank {n % 7 * 'river '}{n}" for n in range(64)]
-    (tmp_path / "in.txt").write_text("\n".join(lines))
-    pad, calls, end = runner.pad_rows, itertools.count(), time.monotonic() + 60
-    stream = io.StringIO()
-
-    def seen():
-        return re.search(r"([1-9]\d?)% · computing the first parts · 0:\d\d\n", stream.getvalue())
-
-    def padded(*arguments):
-        while next(calls) >= 4 and not seen() and time.monotonic() < end:
-            time.sleep(0.05)
-        return pad(*arguments)
-
-    monkeypatch.setattr(runner, "pad_rows", padded)
-    monkeypatch.setattr(sys, "stderr", stream)
-    call(input=tmp_path / "in.txt", batch_tokens=64, threads=1, show_progress=True)
-    monkeypatch.undo()
-    assert len(block_records(tmp_path / "out")) == 1
-    assert seen(), stream.getvalue()
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])

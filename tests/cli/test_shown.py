@@ -23,7 +23,7 @@ LINE = r"\d+% · \d:\d\d left · [\d,]+ of about [\d,]+ documents · [\d,]+ toke
     ("passed", "held", "wanted", "line"),
     [
         (8, REPORT, " left", LINE),
-        (0, REPORT, "computing the first parts", ""),
+        (0, REPORT, "waiting for the first part", ""),
         (0, REPORT_PAGE, "writing the report", ""),
     ],
 )

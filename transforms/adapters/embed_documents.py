@@ -1,6 +1,5 @@
 """Adds the vectors of their texts to the records of any pipeline."""
 
-import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields as fields_of
@@ -26,10 +25,6 @@ from bert_embed.transforms.adapters.text_model import (
     text_model_settings,
     text_rejection,
 )
-from bert_embed.transforms.steps import reason_name
-
-_LOG = logging.getLogger(__name__)
-_LOGGED: set[tuple[str, str]] = set()  # columns and reasons of rejections logged by this process
 
 Record = dict[str, Any]
 _MOST_NAMES = 20  # of the columns that a message lists
@@ -232,16 +227,6 @@ class _Place(beam.DoFn):
         self, embedded: Document
     ) -> Iterator[Any | TaggedOutput[Literal["rejected"], Record]]:
         tag, row = placed(embedded, self._column, self._output_column, self._as_numpy)
-        rejection = embedded.rejection
-        # Said once a process: nobody may look at the rejected ones.
-        if rejection is not None and (self._column, rejection.reason) not in _LOGGED:
-            _LOGGED.add((self._column, rejection.reason))
-            _LOG.warning(
-                "EmbedDocuments rejects an element, the first for this reason: %s; the counter "
-                "`%s` has all",
-                text_error(_value_of(embedded.element), self._column, rejection.reason),
-                reason_name(rejection.reason),
-            )
         # A TimestampedValue would get a new window, which splits merged sessions.
         value = WindowedValue(row, embedded.timestamp, (embedded.window,), embedded.pane)
         yield value if tag == "embedded" else TaggedOutput(tag, value)

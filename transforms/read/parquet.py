@@ -250,9 +250,6 @@ _MOST_CHUNK_BYTES, _MOST_MEAN_BYTES = 256 << 20, 256 << 10
 _MOST_BLIND_ROWS = 32  # in a batch of a larger row group: a few rows may have most of its bytes
 _TABLE_BYTES = 8 << 20  # of smaller batches that are joined
 _LISTED_BYTES = 8  # of a value in a list, for which a file may need less than a bit
-# Bytes of dictionaries that this process has seen, as several blocks may be cut from a row group.
-_dictionaries: dict[tuple[FileInfo, int, str], tuple[int, int]] = {}
-_MOST_DICTIONARIES = 1024
 _POINTER_BYTES = 1 << 10  # a larger file is no pointer of Git LFS
 _BUFFER = 1 << 20  # of a column; without one all of it is read at once
 
@@ -283,7 +280,7 @@ def with_footers(files: Sequence[InputFile], text_column: str) -> Generator[Inpu
     def described(file: InputFile) -> InputFile:
         if file.format != "parquet":
             return file
-        with _open(file.info) as opened:
+        with _open(file.info) as (_, opened):
             footer = _footer(opened, text_column)
         return replace(file, stop=footer.rows, footer=footer)
 
@@ -292,18 +289,17 @@ def with_footers(files: Sequence[InputFile], text_column: str) -> Generator[Inpu
 
 def _footer(file: pq.ParquetFile, text_column: str) -> Footer:
     metadata, schema = file.metadata, file.schema_arrow
-    paths = [metadata.schema.column(n).path for n in range(metadata.num_columns)]
+    leaves = [metadata.schema.column(n) for n in range(metadata.num_columns)]
     whole = text_column in schema.names
     names = (text_column,) if whole else text_fields(text_column)
     fields = tuple(f"{name}." for name in names)
-    of_text = [n for n, path in enumerate(paths) if f"{path}.".startswith(fields)]
+    of_text = [n for n, leaf in enumerate(leaves) if f"{leaf.path}.".startswith(fields)]
     groups = []
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         size = sum(group.column(n).total_uncompressed_size for n in of_text)
         groups.append(RowGroup(group.num_rows, max(size, _LEAST_ROW_BYTES * group.num_rows)))
-    columns = map(metadata.schema.column, range(metadata.num_columns))
-    no_values = {column.path for column in columns if column.converted_type == "INTERVAL"}
+    no_values = {leaf.path for leaf in leaves if leaf.converted_type == "INTERVAL"}
     for field in schema:
         named = getattr(field.type, "extension_name", "").encode()
         if _PERIOD in (named, (field.metadata or {}).get(b"ARROW:extension:name")):
@@ -314,16 +310,10 @@ def _footer(file: pq.ParquetFile, text_column: str) -> Footer:
 
 
 @contextmanager
-def _open(info: FileInfo) -> Iterator[pq.ParquetFile]:
-    with _open_raw(info) as raw:
-        yield open_parquet(raw, _BUFFER)
-
-
-@contextmanager
-def _open_raw(info: FileInfo) -> Iterator[BinaryIO]:
+def _open(info: FileInfo) -> Iterator[tuple[BinaryIO, pq.ParquetFile]]:
     try:
         with open_listed(info) as raw:
-            yield raw
+            yield raw, open_parquet(raw, _BUFFER)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if is_passing(error):
             raise
@@ -338,7 +328,7 @@ def read_row_parts(
     """Reads a block of rows, closing a part at `part_docs` rows or about `block_bytes` of text."""
     most = part_docs
     if len(spec.slices) == 1:  # others are small
-        with _open(spec.slices[0].info) as file:
+        with _open(spec.slices[0].info) as (_, file):
             groups = _footer(file, columns.text).groups
             touched, _ = _touched([group.rows for group in groups], spec.slices[0])
             means = [_mean_rows(_leaves(file.metadata, number, columns)) for number in touched]
@@ -364,8 +354,7 @@ def _read_rows(piece: Slice, columns: Columns, batch_rows: int) -> Iterator[Parq
     if piece.stop <= piece.start:
         return
     path = piece.info.path
-    with _open_raw(piece.info) as raw:
-        file = open_parquet(raw, _BUFFER)
+    with _open(piece.info) as (raw, file):
         if piece.rows not in (None, file.metadata.num_rows):
             raise InputError(
                 f"{path} had {piece.rows:,} rows when it was listed and has "
@@ -476,14 +465,7 @@ def _repeated_bytes(
     for leaf in leaves:
         if not leaf.repeats or leaf.stored * leaf.values <= _MOST_BATCH_BYTES:
             continue
-        place = info, group, leaf.path
-        seen = _dictionaries.get(place)
-        if seen is None:
-            seen = _dictionary_bytes(raw, file, group, leaf)
-            if len(_dictionaries) >= _MOST_DICTIONARIES:
-                _dictionaries.clear()
-            _dictionaries[place] = seen
-        largest, whole = seen
+        largest, whole = _dictionary_bytes(raw, file, group, leaf)
         in_a_row = leaf.values - leaf.rows + 1 if leaf.is_listed else 1
         if whole > _MOST_CHUNK_BYTES:
             raise InputError(

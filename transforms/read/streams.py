@@ -31,7 +31,6 @@ JSON_VALUES = "json"  # how lines are laid out; alone, or after `+` behind that 
 _GAPS = " \t\r\n,\x1e]"  # between values of JSON
 _GAP = re.compile(f"[{re.escape(_GAPS)}]*")
 _BETWEEN = str.maketrans("\n,[]\x1e", "\r    ")
-_INDENT = re.compile(r"(?:^|\n)([ \t]*)[^\n]*$")  # of the line that ends here
 _MOST_VALUE = 1 << 27  # bytes of a value, which is in memory: of a larger one nobody sees the end
 _VALUES = json.JSONDecoder(parse_int=str, parse_float=str, strict=False)
 _JOINED = "has JSON objects with nothing between them; write one a line: jq -c . FILE"
@@ -89,8 +88,7 @@ class ObjectLines:
     Bytes change in their places: within a value a line feed becomes a carriage return; what stands
     between values becomes a space, and the byte before a value, except the first, a line feed.
 
-    A value that is not JSON ends before the next line that begins as its own does, with an object,
-    so that it costs no other; where several values are in a line nobody knows how many it costs.
+    Of a value that is not JSON nobody knows how many it costs: the file is refused.
     """
 
     def __init__(self) -> None:
@@ -98,7 +96,6 @@ class ObjectLines:
         self._least = 0  # bytes below which the value there has no end
         self._arrays = self._opened = 0  # that are open around values; of the file
         self._values = self.objects = 0
-        self._several = False  # values began in one line
 
     def lines(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """Lays out all of a file."""
@@ -118,7 +115,6 @@ class ObjectLines:
                 raise _LayoutError(_JOINED)
             between = text[at:begin].translate(_BETWEEN)
             if self._values:
-                self._several |= "\n" not in text[at:begin]
                 between = between[:-1] + "\n"
             laid_out += [between, text[begin:end].replace("\n", "\r")]
             self._values, self.objects = self._values + 1, self.objects + (text[begin] == "{")
@@ -164,14 +160,7 @@ class ObjectLines:
             is_cut = False
         except json.JSONDecodeError as error:
             is_cut = error.msg.startswith("Unterminated") or error.pos >= len(text) - _MOST_TOKEN
-        if not is_cut and not self._several:
-            indent = required(_INDENT.search(text, 0, begin), "match of nothing")[1]
-            if following := re.compile(f"\n{indent}(?:,[ \t]*)?{{").search(text, begin + 1):
-                return following.start()
-            value = text[begin:].rstrip(" \t\r\n,")
-            if last and (self._values or "\n" in value) and value.endswith("]" if arrays else "}"):
-                return begin + len(value) - (arrays > 0)
-        if last or (self._several and not is_cut) or len(text) - begin > _MOST_VALUE:
+        if last or not is_cut or len(text) - begin > _MOST_VALUE:
             raise _LayoutError(_UNFINISHED.format("array" if arrays else "object"))
         self._least = 2 * (len(text) - begin)
         return None

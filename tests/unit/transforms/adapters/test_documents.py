@@ -233,21 +233,6 @@ def test_pairs_keep_their_key(tiny_bundle, tmp_path):
     assert rejected == [{"stage": "input", "reason": "empty text", "record": (5, " ")}]
 
 
-def test_the_first_rejection_of_each_reason_is_logged_without_its_text(
-    tiny_bundle, tmp_path, caplog
-):
-    elements = [{"txet": "secret", "id": 1}, {"txet": "secret"}, 7, 8, ("key", {"boddy": "secret"})]
-    collect(tmp_path, elements, EmbedDocuments(tiny_bundle, column="misspelt"))
-    first, second = (text for text in caplog.messages if "rejects an element" in text)
-    assert first == (
-        "EmbedDocuments rejects an element, the first for this reason: misspelt: missing text. "
-        "Data does not contain the following columns: misspelt. It has txet, id; the counter "
-        "`rejected_missing_text` has all"
-    )
-    assert "not a string or a record. Embeddings can only be generated on str, not on int" in second
-    assert "secret" not in caplog.text
-
-
 class Review(NamedTuple):
     text: str
     stars: int | None
