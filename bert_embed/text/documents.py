@@ -6,10 +6,9 @@
 import re
 import unicodedata
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -49,19 +48,26 @@ class TokenizedTexts(SameValues):
 _MANY_WORDS, _MANY_LETTERS = 100, 0.05  # entries of a script, and share of such of one letter
 
 
-def _script(entry: str) -> tuple[str, int]:
-    """The script of an entry's first letter, as Unicode's names begin, and how many letters it has.
+def _letters(entries: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The script of each entry's first letter, as a number, 0 without one; how many letters it has.
 
-    >>> _script("##river"), _script("川"), _script("##7")
-    (('LATIN', 5), ('CJK', 1), ('', 0))
+    >>> script, letters = _letters(["##river", "川", "##7", "a"])
+    >>> script.tolist(), letters.tolist()
+    ([1, 2, 0, 1], [5, 1, 0, 1])
     """
-    letters = list(filter(str.isalpha, entry.removeprefix("##")))
-    return _script_of(letters[0]) if letters else "", len(letters)
-
-
-@cache  # a vocabulary has few letters, and looking them up is most of its time
-def _script_of(letter: str) -> str:
-    return re.split("[ -]", unicodedata.name(letter, ""))[0]
+    points = np.frombuffer("".join(entries).encode("utf-32-le", "surrogatepass"), "<u4")
+    entry = np.repeat(np.arange(len(entries)), np.fromiter(map(len, entries), np.int64))
+    # A vocabulary has few letters: they are looked up once each, and not at every place.
+    script_of, scripts = np.zeros(points.max(initial=0) + 1, np.int64), {"": 0}
+    is_letter = np.zeros(len(script_of), bool)
+    for letter in filter(str.isalpha, map(chr, np.flatnonzero(np.bincount(points)).tolist())):
+        name = re.split("[ -]", unicodedata.name(letter, ""))[0]  # begins with the script's
+        script_of[ord(letter)] = scripts.setdefault(name, len(scripts))
+        is_letter[ord(letter)] = True
+    at = np.flatnonzero(is_letter[points])[::-1]
+    script = np.zeros(len(entries), np.int64)
+    script[entry[at]] = script_of[points[at]]  # of each entry the first letter is the last here
+    return script, np.bincount(entry[at], minlength=len(entries))
 
 
 class TextTokenizer(ABC):
@@ -98,18 +104,18 @@ class TextTokenizer(ABC):
         That is [UNK], all of a script of which there are hardly any words, and if one script has
         all words, those that continue one.
         """
-        scripts = [_script(entry) for entry in self.vocab]
-        words = Counter(script for script, letters in scripts if letters > 1)
-        singles = Counter(script for script, letters in scripts if letters == 1)
-        most = _MANY_LETTERS * len(self.vocab)
-        known = {script for script in words if words[script] >= _MANY_WORDS}
-        known |= {script for script in singles if singles[script] >= most}
-        foreign = np.array([script != "" and script not in known for script, _ in scripts], bool)
-        if len(known) < 2:
+        script, letters = _letters(self.vocab)
+        words, singles = (np.bincount(script[some]) for some in (letters > 1, letters == 1))
+        known = np.zeros(int(script.max()) + 1, bool)
+        known[np.flatnonzero(words >= _MANY_WORDS)] = True
+        known[np.flatnonzero(singles >= max(1, _MANY_LETTERS * len(self.vocab)))] = True
+        known[0] = False
+        foreign = (script > 0) & ~known[script]
+        if known.sum() < 2:
             foreign |= self.continues_word
         if self.unk_id is not None:
             foreign[self.unk_id] = True
-        return foreign if known else np.zeros(len(self.vocab), bool)
+        return foreign & known.any()
 
     @abstractmethod
     def tokenize_texts(self, texts: list[str], offsets: bool = True) -> TokenizedTexts:
