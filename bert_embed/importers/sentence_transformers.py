@@ -1,9 +1,8 @@
 """Reads the settings of a sentence-transformers folder, such as pooling, Dense and prompts."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from bert_embed.importers.weights import (
     read_json,
     read_object,
 )
-from bert_embed.models.modules import OF_TOKENS, POOLED, DenseModule, LayerNormModule, Module
+from bert_embed.models.modules import POOLED, DenseModule, LayerNormModule, Module
 from bert_embed.settings import VectorSpec
 
 CONVERT = "SentenceTransformer(folder).save_pretrained(new_folder) of sentence-transformers"
@@ -102,30 +101,6 @@ def _splade_pooling(path: Path) -> Mapping[str, str]:
     return settings
 
 
-def _weighted_layers(folder: Path, encoder: Path) -> dict[str, Any]:
-    """Returns what a WeightedLayerPooling says of a VectorSpec: layers and their weights."""
-    values = read_object(folder / "config.json")
-    values.refuse_unknown({"layer_start", "num_hidden_layers", *_WIDTHS})
-    if optional_object(encoder / "config.json").get("output_hidden_states") is not True:
-        raise values.error(
-            "module WeightedLayerPooling does nothing in sentence-transformers, because "
-            f"output_hidden_states of {encoder / 'config.json'} is not true; set it, or remove the "
-            "module from modules.json"
-        )
-    first, last = values.get("layer_start", 4), values.get("num_hidden_layers", 12)
-    if not type(first) is type(last) is int or not 0 <= first <= last:
-        raise values.error(
-            "layer_start and num_hidden_layers must be whole numbers, the first not larger, got "
-            f"{first!r} and {last!r}"
-        )
-    arrays = read_arrays(folder, CONVERT)
-    expected = {"layer_weights": (last + 1 - first,)}
-    check_shapes(folder, arrays, expected, "a WeightedLayerPooling module")
-    weights = tuple(arrays["layer_weights"].tolist())
-    layers = tuple(range(first, last + 1))
-    return {"layers": layers, "layer_combine": "mean", "layer_weights": weights}
-
-
 def check_widths(modules: Iterable[Module], width: int, source: Path) -> int:
     """Checks that modules, in order, take what comes before; returns the width of the last one."""
     for number, module in enumerate(modules):
@@ -198,8 +173,7 @@ class FolderSettings:
     is_static: bool = False  # a StaticEmbedding, of which tokenizer and table are there
     defaults: VectorSpec = field(default_factory=VectorSpec)
     dense: tuple[Module, ...] = ()  # behind the pooling, in order
-    token_dense: tuple[Module, ...] = ()  # before it, on tokens
-    tensors: Mapping[str, np.ndarray] = field(default_factory=dict)  # float32, of both
+    tensors: Mapping[str, np.ndarray] = field(default_factory=dict)  # float32, of these
     prompts: Mapping[str, str] = field(default_factory=dict)  # by name
     default_prompt: str = ""  # a name; "" for none
     similarity: str = "cosine"  # of dense vectors
@@ -214,7 +188,7 @@ class FolderSettings:
     @property
     def bundled(self) -> dict[str, Any]:
         """Those that the model's bundle keeps as they are."""
-        names = ("defaults", "dense", "token_dense", "similarity", "top_k", "prompts")
+        names = ("defaults", "dense", "similarity", "top_k", "prompts")
         return {name: getattr(self, name) for name in (*names, "default_prompt", "names_pooling")}
 
 
@@ -233,7 +207,7 @@ class _Modules:
     is_static: bool = False
     splade: Mapping[str, str] | None = None
     spec: dict[str, Any] = field(default_factory=dict)  # how vectors are computed
-    layered: dict[str, list[Module]] = field(default_factory=lambda: {POOLED: [], OF_TOKENS: []})
+    dense: list[Module] = field(default_factory=list)
     tensors: dict[str, np.ndarray] = field(default_factory=dict)
 
     def read(self, kind: str, path: str) -> None:
@@ -241,36 +215,24 @@ class _Modules:
         if kind in _FOLLOWERS[""]:
             self.encoder, self.is_static = path, kind == "StaticEmbedding"
             return
-        folder, encoder = inside(self.source, path), inside(self.source, self.encoder)
+        folder = inside(self.source, path)
         config = folder / "config.json"
         if kind == "Pooling":
             self.spec |= _read_pooling(config)
         elif kind == "SpladePooling":
             self.splade = _splade_pooling(config)
-            _check_task(encoder, self.listed[0][0])
-        elif kind == "WeightedLayerPooling":
-            self.spec |= _weighted_layers(folder, encoder)
+            _check_task(inside(self.source, self.encoder), self.listed[0][0])
         elif kind == "Normalize":
             values = optional_object(config)
             values.refuse_unknown(_NAMES)
             values.check_vector_names()
             self.spec["normalize"] = True
         else:
-            read, prefix = _LAYERS[kind]
-            module, arrays = read(folder)
-            at = f"{prefix}/{len(self.layered[prefix])}"
+            module, arrays = (read_dense if kind == "Dense" else read_layer_norm)(folder)
+            at = f"{POOLED}/{len(self.dense)}"
             self.tensors |= {f"{at}/{name}": array for name, array in arrays.items()}
-            self.layered[prefix].append(module)
-            self.spec[prefix] = module.out_features
-
-
-_TOKEN_DENSE = "Dense on token_embeddings"
-_Reader = Callable[[Path], tuple[Module, dict[str, np.ndarray]]]
-_LAYERS: Mapping[str, tuple[_Reader, str]] = {
-    "Dense": (read_dense, POOLED),
-    "LayerNorm": (read_layer_norm, POOLED),
-    _TOKEN_DENSE: (partial(read_dense, takes=("token_embeddings",)), OF_TOKENS),
-}
+            self.dense.append(module)
+            self.spec["dense"] = module.out_features
 
 
 def read_settings(source: Path) -> FolderSettings:
@@ -301,8 +263,7 @@ def read_settings(source: Path) -> FolderSettings:
         encoder=modules.encoder,
         is_static=modules.is_static,
         defaults=VectorSpec(**spec),
-        dense=tuple(modules.layered[POOLED]),
-        token_dense=tuple(modules.layered[OF_TOKENS]),
+        dense=tuple(modules.dense),
         tensors=modules.tensors,
         prompts=prompts,
         default_prompt=default,
@@ -339,9 +300,7 @@ _ON_VECTORS = ("Dense", "LayerNorm", "Normalize")
 _FOLLOWERS = {
     "": ("Transformer", "MLMTransformer", "StaticEmbedding"),
     "StaticEmbedding": _ON_VECTORS,
-    "Transformer": ("Pooling", "SpladePooling", "WeightedLayerPooling", _TOKEN_DENSE),
-    "WeightedLayerPooling": ("Pooling", _TOKEN_DENSE),
-    _TOKEN_DENSE: ("Pooling", _TOKEN_DENSE),
+    "Transformer": ("Pooling", "SpladePooling"),
     "MLMTransformer": ("SpladePooling",),
     "SpladePooling": (),
     "Pooling": _ON_VECTORS,
@@ -407,10 +366,6 @@ def _ordered(source: Path, modules: list[tuple[str, str]]) -> Iterator[tuple[str
     for kind, place in modules:
         if kind == "Dropout":  # has an effect in training only
             continue
-        if kind == "Dense" and _TOKEN_DENSE in _FOLLOWERS[before]:
-            values = optional_object(inside(source, place) / "config.json")
-            if values.get("module_input_name") == "token_embeddings":
-                kind = _TOKEN_DENSE
         if kind not in _FOLLOWERS:
             raise InputError(
                 f"{path}: module {kind} is not supported, only "
