@@ -10,8 +10,9 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
-from bert_embed.base.errors import InputError, SettingError
-from bert_embed.version import __version__
+from bert_embed.base.errors import InputError as InputError
+from bert_embed.base.errors import SettingError as SettingError
+from bert_embed.version import __version__ as __version__
 
 if sys.platform == "win32":  # it has neither flock nor the paths that outputs are named by
     raise ImportError(
@@ -19,72 +20,39 @@ if sys.platform == "win32":  # it has neither flock nor the paths that outputs a
         "its Docker image"
     )
 
-if TYPE_CHECKING:
-    from bert_embed.bundle.bundle import Bundle
-    from bert_embed.encoder import Encoder, Ranked, TruncationWarning
-    from bert_embed.models.heads.vectors import (
-        MultiVector,
-        MultiVectors,
-        SparseVector,
-        SparseVectors,
-    )
-    from bert_embed.pipeline import RunFailed, compare, embed, nearest
-    from bert_embed.pipeline.commands.compare import Comparison
-    from bert_embed.pipeline.commands.export import export
-    from bert_embed.results.files import DocumentUnits
-    from bert_embed.results.read import (
-        read,
-        read_batches,
-        read_multi,
-        read_scores,
-        read_sparse,
-        read_tokens,
-        read_words,
-    )
-    from bert_embed.search.nearest import Hit
-    from bert_embed.settings import VectorSettings, VectorSpec
-    from bert_embed.text.documents import TokenizedTexts
-    from bert_embed.text.layout import TextVectors
-    from bert_embed.text.tokenizer import Tokenizer
-    from bert_embed.transforms.adapters.beam_ml import BertEmbeddings, BertModelHandler
-    from bert_embed.transforms.adapters.embed_documents import EmbedDocuments
+if TYPE_CHECKING:  # `as` says that it is for users, too
+    from bert_embed.bundle.bundle import Bundle as Bundle
+    from bert_embed.encoder import Encoder as Encoder
+    from bert_embed.encoder import Ranked as Ranked
+    from bert_embed.encoder import TruncationWarning as TruncationWarning
+    from bert_embed.models.heads.vectors import MultiVector as MultiVector
+    from bert_embed.models.heads.vectors import MultiVectors as MultiVectors
+    from bert_embed.models.heads.vectors import SparseVector as SparseVector
+    from bert_embed.models.heads.vectors import SparseVectors as SparseVectors
+    from bert_embed.pipeline import RunFailed as RunFailed
+    from bert_embed.pipeline import compare as compare
+    from bert_embed.pipeline import embed as embed
+    from bert_embed.pipeline import nearest as nearest
+    from bert_embed.pipeline.commands.compare import Comparison as Comparison
+    from bert_embed.pipeline.commands.export import export as export
+    from bert_embed.results.files import DocumentUnits as DocumentUnits
+    from bert_embed.results.read import read as read
+    from bert_embed.results.read import read_batches as read_batches
+    from bert_embed.results.read import read_multi as read_multi
+    from bert_embed.results.read import read_scores as read_scores
+    from bert_embed.results.read import read_sparse as read_sparse
+    from bert_embed.results.read import read_tokens as read_tokens
+    from bert_embed.results.read import read_words as read_words
+    from bert_embed.search.nearest import Hit as Hit
+    from bert_embed.settings import VectorSettings as VectorSettings
+    from bert_embed.settings import VectorSpec as VectorSpec
+    from bert_embed.text.documents import TokenizedTexts as TokenizedTexts
+    from bert_embed.text.layout import TextVectors as TextVectors
+    from bert_embed.text.tokenizer import Tokenizer as Tokenizer
+    from bert_embed.transforms.adapters.beam_ml import BertEmbeddings as BertEmbeddings
+    from bert_embed.transforms.adapters.beam_ml import BertModelHandler as BertModelHandler
+    from bert_embed.transforms.adapters.embed_documents import EmbedDocuments as EmbedDocuments
 
-__all__ = [
-    "BertEmbeddings",
-    "BertModelHandler",
-    "Bundle",
-    "Comparison",
-    "DocumentUnits",
-    "EmbedDocuments",
-    "Encoder",
-    "Hit",
-    "InputError",
-    "MultiVector",
-    "MultiVectors",
-    "Ranked",
-    "RunFailed",
-    "SettingError",
-    "SparseVector",
-    "SparseVectors",
-    "TextVectors",
-    "TokenizedTexts",
-    "Tokenizer",
-    "TruncationWarning",
-    "VectorSpec",
-    "__version__",
-    "compare",
-    "embed",
-    "export",
-    "load",
-    "nearest",
-    "read",
-    "read_batches",
-    "read_multi",
-    "read_scores",
-    "read_sparse",
-    "read_tokens",
-    "read_words",
-]
 _MODULES = {  # and the names that are imported from each on use
     "bundle.bundle": ("Bundle",),
     "encoder": ("Encoder", "Ranked", "TruncationWarning"),
@@ -106,6 +74,7 @@ _MODULES = {  # and the names that are imported from each on use
     "transforms.adapters.embed_documents": ("EmbedDocuments",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = sorted([*_HOMES, "InputError", "SettingError", "__version__", "load"])
 
 
 def load(

@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
 
 from bert_embed.backends import jax, litert, openvino, tensorflow
 from bert_embed.backends.protocol import Backend, Engine
@@ -111,36 +110,16 @@ def _named(engine: str) -> Backend:
     return others[one_of("engine", engine, (*known, *others))].load()
 
 
-def torch_device(name: str | None) -> Any:
-    """Returns one of `DEVICES` for a device that PyTorch names; other values as they are.
-
-    >>> torch_device("cuda:0"), torch_device(None), torch_device("tpu")
-    ('gpu', 'auto', 'tpu')
-    """
-    if name is None:
-        return "auto"
-    kind, _, number = name.partition(":") if isinstance(name, str) else ("", "", "")
-    if kind != "cuda":
-        return name
-    if number not in ("", "0"):
-        raise SettingError(
-            "device",
-            f"{name}: the first visible GPU computes; set CUDA_VISIBLE_DEVICES={number} before the "
-            "program starts, and take gpu",
-        )
-    return "gpu"
-
-
 def find_backend(
     precision: str, device: str | None, engine: str | None = None
 ) -> tuple[Backend, str]:
     """Returns the engine and the device that compute: for "auto" a GPU if there is one, else "cpu".
 
-    `device` may be as PyTorch names it; "auto" never chooses a TPU, and with int8 the processor.
-    `engine` names one of several that compute so. SettingError: this machine lacks the device, the
-    precision on it, or the package.
+    "auto" and None never choose a TPU, and with int8 the processor. `engine` names one of several
+    that compute so. SettingError: this machine lacks the device, the precision on it, or the
+    package.
     """
-    device = torch_device(device)
+    device = "auto" if device is None else device
     check_precision(precision, device, engine)
     if engine is not None and not is_installed(_named(engine)):
         raise SettingError("engine", missing(engine, _provider(_named(engine), device)))
@@ -169,7 +148,7 @@ def model_backend(
     """As `find_backend`, for a model of which one engine alone may compute the vectors."""
     if not config.engine:
         return find_backend(precision, device, engine)
-    asked = {"precision": precision, "device": torch_device(device), "engine": engine}
+    asked = {"precision": precision, "device": device or "auto", "engine": engine}
     usual = {"precision": ("float32",), "device": ("auto", "cpu"), "engine": (None, config.engine)}
     for setting, value in asked.items():
         if value not in usual[setting]:

@@ -63,7 +63,6 @@ from bert_embed.storage.local import (
 _LOG = logging.getLogger(__name__)
 _IMPORTERS = 5  # increased when the same files are imported to a bundle with other ids or vectors
 _COPIED_BYTES = 8 << 20  # at a time
-_UNUSED = 90 * 24 * 3600  # seconds after which an import removes a bundle that is not asked for
 
 
 def cache_folder() -> Path:
@@ -110,7 +109,7 @@ def cached_import(
 
     `source` says which files there are and when they changed. What they hold is hashed by `content`
     where it is not known yet, so that files that were only touched or fetched anew share a bundle.
-    A file in the folder of the bundle remembers `source`, and when it was last asked for.
+    A file in the folder of the bundle remembers `source`.
     """
     cache, known = cache_folder(), f".{_key(source)}"
     with kept_in(cache):
@@ -120,7 +119,6 @@ def cached_import(
         bundle = whole_bundle(dest)
         if bundle is None:
             cache.mkdir(parents=True, exist_ok=True)
-            _prune(cache)
             with tempfile.TemporaryDirectory(prefix=".import.", dir=cache) as temporary:
                 made = Path(temporary, dest.name)
                 make(made)
@@ -137,21 +135,6 @@ def cached_import(
 
 def _key(source: str) -> str:
     return hashlib.sha256(f"{FORMAT}.{_IMPORTERS} {source}".encode()).hexdigest()[:32]
-
-
-def _prune(cache: Path) -> None:
-    """Removes the bundles that nobody has asked for in a long time."""
-    for folder in cache.glob("?" * 32):
-        if (folder / METADATA).is_file():
-            asked = [file.stat().st_mtime for file in (folder, *folder.glob(f".{'?' * 32}"))]
-            if max(asked) < time.time() - _UNUSED:
-                # Renamed first, so that no process reads or writes it while it is half removed.
-                trash = tempfile.mkdtemp(prefix=".damaged.", dir=cache)
-                try:
-                    with suppress(FileNotFoundError):  # another process removed it
-                        os.rename(folder, trash)
-                finally:
-                    shutil.rmtree(trash, ignore_errors=True)
 
 
 @contextmanager

@@ -85,8 +85,7 @@ def cached_snapshot(model: str) -> Snapshot | None:
         if snapshot := _snapshot(repo, name.revision):
             return _checked(snapshot)
     if len(repos) > 1 and not model.startswith(HUB_SCHEME):
-        snapshot = _of_any_organization(name)
-        return None if snapshot is None else _checked(snapshot)
+        return None
     revision = "" if name.revision == HubName.revision else f" --revision {name.revision}"
     raise InputError(
         f"{model}: is no folder here, and the Hugging Face cache {hub_cache()} does not hold it; "
@@ -197,18 +196,6 @@ def _downloaded(model: str) -> Snapshot | None:
     _LOG.warning("fetching %s from the Hugging Face hub, only this once", model)
     shown = model if model.startswith(HUB_SCHEME) else f"{model} (no folder here)"
     return fetched_snapshot(name, shown)
-
-
-def _of_any_organization(name: HubName) -> Snapshot | None:
-    homes = sorted(hub_cache().glob(f"models--*--{name.repo}"))
-    repos = [home.name.removeprefix("models--").replace("--", "/", 1) for home in homes]
-    snapshots = {repo: snapshot for repo in repos if (snapshot := _snapshot(repo, name.revision))}
-    if len(snapshots) > 1:
-        raise InputError(
-            f"{name.repo}: the Hugging Face cache {hub_cache()} holds {' and '.join(snapshots)}; "
-            "give the name with its organization"
-        )
-    return next(iter(snapshots.values()), None)
 
 
 def _snapshot(repo: str, revision: str) -> Snapshot | None:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any, ClassVar
 
-from bert_embed.backends.choose import DEVICES, PRECISIONS, torch_device
+from bert_embed.backends.choose import DEVICES, PRECISIONS
 from bert_embed.base.errors import SettingError
 from bert_embed.bundle.find import local_place
 from bert_embed.models.heads.head import Kind
@@ -281,9 +281,7 @@ class Options(CommandOptions):
     precision: str = embed_flag(
         "number type of the matrix products", default="float32", choices=PRECISIONS
     )
-    device: str = embed_flag(
-        "auto: a GPU if there is one", default="auto", kind=Choice(DEVICES, torch_device)
-    )
+    device: str = embed_flag("auto: a GPU if there is one", default="auto", kind=Choice(DEVICES))
     engine: str | None = embed_flag(
         "what computes on the device, such as litert or tensorflow (default: the first that is "
         "installed)",

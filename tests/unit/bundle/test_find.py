@@ -3,7 +3,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -76,21 +75,6 @@ def test_a_folder_of_modules_that_is_a_link_is_looked_into(tmp_path, cache):
     config = {"word_embedding_dimension": 32, "pooling_mode": "cls"}
     (tmp_path / "pooling" / "config.json").write_text(json.dumps(config))
     assert resolve_model(tmp_path / "source").defaults.pooling == "cls"
-
-
-def test_an_import_removes_bundles_that_nobody_asked_for_in_months(source, cache):
-    (cache / "mine").mkdir(parents=True)
-    bundles = {}
-    for seed in (1, 2):
-        write_tiny_huggingface(source, seed=seed)
-        bundles[seed] = Path(resolve_model(source).path)
-    for bundle in bundles.values():
-        for path in (bundle, *bundle.iterdir()):
-            os.utime(path, (1e9, 1e9))
-    resolve_model(source)  # asks for the second again
-    write_tiny_huggingface(source, seed=3)
-    newest = Path(resolve_model(source).path)
-    assert set(cache.iterdir()) == {bundles[2], newest, cache / "mine"}
 
 
 def test_the_default_model_by_its_name_of_the_hub_needs_no_package(tmp_path, cache, monkeypatch):

@@ -9,7 +9,6 @@ import string
 import pytest
 
 from bert_embed.bundle.bundle import document_prompt, query_prompt
-from bert_embed.bundle.find import cached_snapshot, resolve_model
 from bert_embed.encoder import Encoder
 from bert_embed.importers import import_model
 from tests.support.command import embed, record
@@ -22,7 +21,6 @@ from tests.support.models.sentence_transformers import (
     write_kinds,
     write_sentence_transformers,
 )
-from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow
 
@@ -182,7 +180,6 @@ def write_release_6(folder, about):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_of_the_cache_is_computed_as_its_files_say(name, tmp_path):
     about = MODELS[name][1]
-    assert cached_snapshot(name.partition("/")[2]) == cached_snapshot(name)
     bundle = import_model(name, str(tmp_path / "bundle"))
     assert bundle.source == f"hf://{name}@{COMMIT}"
     spec = bundle.defaults
@@ -212,18 +209,6 @@ def test_a_late_interaction_model_of_the_cache_is_computed_as_its_files_say(name
     assert len(head.skip_ids) > 3
     query = Encoder(bundle, threads=1).encode_query("the bank", kind="multi")
     assert len(query.vectors) >= max(query_length, 5)
-
-
-def test_a_short_name_of_two_organizations_is_refused_with_both(tmp_path, monkeypatch):
-    for org in ("one", "two"):
-        write_tiny_huggingface(snapshot_folder(tmp_path / "hub", f"{org}/same", COMMIT))
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    with pytest.raises(ValueError, match=r"holds one/same and two/same; give the name with its"):
-        resolve_model("same")
-    assert resolve_model("two/same").source == f"hf://two/same@{COMMIT}"
-    (tmp_path / "hub" / "models--two--same" / "refs" / "main").write_bytes(b"\xff\0")
-    with pytest.raises(ValueError, match="two/same: is no folder here, and the Hugging Face cac"):
-        resolve_model("two/same")
 
 
 def test_code_beside_the_weights_never_runs(tmp_path):
