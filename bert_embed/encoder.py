@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from bert_embed.backends.choose import EngineLoader, load_engine
 from bert_embed.base.arguments import known_names, one_of, text_list, text_pairs, whole_number
-from bert_embed.base.environment import in_pieces
 from bert_embed.base.errors import SettingError, counted, required
 from bert_embed.bundle.bundle import DOCUMENT, QUERY, Bundle, query_prompt
 from bert_embed.model import Embedder, Request
@@ -515,7 +514,6 @@ class Encoder:
         return kind
 
     def _prompt_of(self, use: str) -> str:
-        """The text before queries, or before documents."""
         prompts, loaded = self.bundle.prompts, self._own_prompt
         documents = prompts.get(DOCUMENT, loaded or "")
         if use == DOCUMENT:
@@ -539,6 +537,8 @@ class Encoder:
         pieces: Iterable[tuple[Columns, Any]] = [(columns, None)]
         count = len(columns["texts"])
         if call.progress and count:
+            from bert_embed.base.progress import in_pieces  # for few calls
+
             pieces = in_pieces(columns)
         done: list[DocumentVectors] = []
         first = cut = 0
@@ -561,7 +561,6 @@ class Encoder:
         return done
 
     def _unit_specs(self, unit: str, call: CallSettings) -> tuple[VectorSpec, TextSpec]:
-        """What is computed for tokens or words."""
         # What only concerns vectors of texts does not apply to their parts.
         base = replace(self.spec, pooling="mean", dense=0, normalize=False, dim=None)
         dim = self.spec.dim
@@ -584,7 +583,6 @@ class Encoder:
     def _units_of(
         self, done: DocumentVectors, unit: str, shape: tuple[int, ...]
     ) -> list[TextVectors]:
-        """The units of each text of a piece of the columns."""
         units, vectors = (
             required(getattr(made, f"{unit}s"), f"{unit}s") for made in (done.layout, done)
         )

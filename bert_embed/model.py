@@ -198,7 +198,6 @@ class Embedder:
     def _run_multi_queries(
         self, head: MultiHead, layout: Layout, request: Request
     ) -> DocumentVectors:
-        """Multi-vectors of queries, filled up where the head does so."""
         rows = fill_rows(layout.rows, head.fill_length, head.fill_id)
         seen = replace(rows, token_type_ids=None, attended=None) if head.attends_fill else rows
         longest = max(self.bundle.max_seq_length, request.text_spec.max_seq_length)
@@ -284,7 +283,6 @@ def _without_bad(
 
 
 def _too_long(number: int, request: Request) -> SettingError:
-    """The error of a text, by its number, that is too long."""
     return SettingError(
         "texts",
         f"number {request.first + number} is longer than {request.text_spec.max_seq_length} "

@@ -89,13 +89,11 @@ def is_installed(backend: Backend) -> bool:
 
 
 def _has_plugin(backend: Backend, device: str) -> bool:
-    """Whether this machine has what the package needs for a device."""
     plugins = backend.plugins.get(device)
     return plugins is None or any(map(find_spec, plugins))
 
 
 def _provider(backend: Backend, device: str) -> str:
-    """What to install for a device."""
     return backend.providers.get(device, backend.package)
 
 

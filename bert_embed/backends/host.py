@@ -152,14 +152,6 @@ def _max(xp: Any, states: Any, counted: Any) -> Any:
     return xp.max(xp.where(counted[:, :, None] > 0, states, least), axis=1)
 
 
-def _mean_sqrt_len(xp: Any, states: Any, counted: Any) -> Any:
-    return _sum(xp, states, counted) / xp.sqrt(xp.sum(counted, axis=1, keepdims=True))
-
-
-def _weighted_mean(xp: Any, states: Any, counted: Any) -> Any:
-    return _mean(xp, states, counted * _places(xp, counted))
-
-
 def _last(xp: Any, states: Any, counted: Any) -> Any:
     places = counted * _places(xp, counted)
     return _max(xp, states, _ones_where(xp, places == xp.max(places, axis=1, keepdims=True)))
@@ -168,8 +160,10 @@ def _last(xp: Any, states: Any, counted: Any) -> Any:
 _POOLINGS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "mean": _mean,
     "max": _max,
-    "mean_sqrt_len": _mean_sqrt_len,
-    "weightedmean": _weighted_mean,
+    "mean_sqrt_len": lambda xp, x, counted: (
+        _sum(xp, x, counted) / xp.sqrt(xp.sum(counted, axis=1, keepdims=True))
+    ),
+    "weightedmean": lambda xp, x, counted: _mean(xp, x, counted * _places(xp, counted)),
     "lasttoken": _last,
 }
 

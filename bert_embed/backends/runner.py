@@ -372,7 +372,6 @@ class RowRunner:
     def _each(
         self, function: Callable[[Batch], _Result], batches: Sequence[Batch]
     ) -> list[_Result]:
-        """Calls the function with each batch, several at a time, on the device."""
         with self._held(len(batches)) as at_once:
             return run_each(function, batches, at_once, self._timeout)
 
@@ -510,7 +509,6 @@ class _CallRows:
         return not beside.attempt(Batch(np.array([0]), shapes[number])).failed
 
     def finished(self) -> EmbeddedRows:
-        """Returns the results, with the counts of what was computed."""
         done = self.done
         for kind in self.wanted.outputs.heads:
             done.heads[kind] = gather_rows(self.heads[kind], len(self.rows), self.parts[kind])
@@ -553,7 +551,6 @@ class _CallRows:
 
 
 def _failed_rows(batches: Sequence[Batch], outcomes: Sequence[Outcome]) -> list[Batch]:
-    """The failed rows of each batch that has some, to be run in its shape."""
     return [
         Batch(np.array([*outcome.failed]), batch.shape)
         for batch, outcome in zip(batches, outcomes, strict=True)
@@ -562,7 +559,6 @@ def _failed_rows(batches: Sequence[Batch], outcomes: Sequence[Outcome]) -> list[
 
 
 def _reasons(outcomes: Sequence[Outcome]) -> dict[int, str]:
-    """The reason of each failed row, by number."""
     return {row: reason for outcome in outcomes for row, reason in outcome.failed.items()}
 
 

@@ -218,7 +218,6 @@ def missing(value: Any) -> str | None:
 
 
 def _instead(value: str, column: Any) -> str:
-    """Says that a text is missing, and what a column's own library does about it."""
     library = type(column).__module__.partition(".")[0]
     fill, drop = {"pandas": ("fillna", "dropna"), "polars": ("fill_null", "drop_nulls")}.get(
         library, ("", "")
@@ -263,6 +262,5 @@ def as_list(values: Iterable[Any]) -> list[Any]:
 
 
 def _shown(value: Any) -> str:
-    """Returns a value for a message, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:60]}…"

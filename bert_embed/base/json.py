@@ -121,7 +121,6 @@ def _value(hint: Any, value: Any, path: str, key: str) -> Any:
 
 
 def _name(hint: Any) -> str:
-    """What people call a type of JSON."""
     if get_origin(hint) is tuple:
         return "a list"
     if get_origin(hint) is Literal:

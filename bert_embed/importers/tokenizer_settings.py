@@ -410,7 +410,6 @@ def _as_class(files: TokenizerFiles) -> Mapping[str, Any]:
 
 
 def _class_of(files: TokenizerFiles) -> str:
-    """Returns the class that the files name, else that of the model."""
     named = files.class_name.removesuffix("Fast")
     return named or _BY_MODEL.get(files.config["model_type"], "")
 
@@ -434,7 +433,6 @@ def _byte_level(files: TokenizerFiles, prefix: bool) -> dict[str, Any]:
 
 
 def _ends(files: TokenizerFiles) -> dict[str, list[Any]]:
-    """Returns the tokens around a text, each with its id."""
     ends = (("sep", "sep_token", "</s>"), ("cls", "cls_token", "<s>"))
     return {end: list(_entry(files, name, usual)) for end, name, usual in ends}
 
@@ -481,7 +479,6 @@ def _entry(files: TokenizerFiles, name: str, usual: str) -> tuple[str, int]:
 
 
 def _numbers(files: TokenizerFiles) -> Mapping[Any, int]:
-    """Returns the ids of the model's own entries."""
     vocab = files.part("model").get("vocab") or ()
     if isinstance(vocab, list):
         return {row[0]: at for at, row in enumerate(vocab) if isinstance(row, list) and row}

@@ -209,7 +209,6 @@ class _Tensors(pickle.Unpickler):
 def _rebuilt(
     storage: _Storage, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any
 ) -> np.ndarray:
-    """Returns a tensor, float32, whose numbers lie in order."""
     if tuple(stride) != tuple(math.prod(size[place + 1 :]) for place in range(len(size))):
         raise pickle.UnpicklingError("the numbers of a tensor do not lie in order")
     kind, data = storage

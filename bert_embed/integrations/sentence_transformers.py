@@ -124,6 +124,5 @@ class _Features(dict[str, Any]):
 
 
 def _call(features: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call of an encoder for the texts of `preprocess`."""
     names = ("texts", "texts_b", "prompt")
     return {name: features[name] for name in names} | {"long_text": "truncate"}

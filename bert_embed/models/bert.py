@@ -265,7 +265,6 @@ class BertConfig(EncoderConfig):
 def _peculiarities(
     model_type: str, sizes: Mapping[str, Any], values: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the fields in which an architecture differs from BERT."""
     if model_type == "distilbert":
         return {"type_vocab_size": 0, "layer_norm_eps": 1e-12}
     if model_type == "electra":

@@ -51,8 +51,6 @@ def earlier_of(outputs: Iterable[EarlierOutput]) -> EarlierRuns | None:
 
 @dataclass(frozen=True)
 class _Kept:
-    """The list that an output keeps."""
-
     outputs: tuple[EarlierOutput, ...]
 
 

@@ -174,7 +174,6 @@ def read_lines(source: Any, wanted: WantedColumns) -> Iterator[Columns]:
 
 
 def _units(batch: Sequence[Mapping[str, Any]], wanted: WantedColumns) -> pa.Array:
-    """A list of structs for each line: of words, or of tokens without their places."""
     kind, settings = wanted.kind, wanted.settings
     types = {name: arrow_type(one) for name, one in stored_types(kind, settings).items()}
     written = kind.types(settings)

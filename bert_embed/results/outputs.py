@@ -284,7 +284,6 @@ def id_hashes(ids: Iterable[str | int]) -> np.ndarray:
 
 
 def _ids_of_files(output: Output, granularity: str) -> Iterator[tuple[str, list[str | int]]]:
-    """The names of an output's files, and the ids of their rows."""
     for name, columns in columns_of_files(output, granularity, ("id",)):
         yield name, [id for some in columns for id in some["id"].to_pylist()]
 

@@ -177,7 +177,6 @@ def _values(feature: Feature) -> tuple[int, list[bytes]]:
 
 @lru_cache(1 << 14)
 def _head(tag: int, size: int) -> bytes:
-    """The tag and the length of a field."""
     head = [tag]
     while size > 127:
         head.append(size & 127 | 128)

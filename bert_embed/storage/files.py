@@ -55,7 +55,6 @@ def _store(path: str) -> Any:
 
 
 def _kind(address: str) -> str:
-    """The name of the module for such addresses."""
     scheme = address.partition("://")[0]
     if scheme not in _STORES:
         known = " and ".join(f"{prefix}://" for prefix in _STORES)

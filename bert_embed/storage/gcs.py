@@ -337,7 +337,6 @@ def _new_client(
 
 
 def _acting(credentials: Any, acts_as: str | None) -> Any:
-    """Credentials that act as another service account, if there are any and one is named."""
     from google.auth import impersonated_credentials
 
     if credentials is None or not acts_as:
@@ -448,7 +447,6 @@ def translate_errors(path: str, done: str) -> Iterator[None]:
 
 
 def _refusal(error: Any) -> str:
-    """Why the store refuses, and what to do."""
     message = str(error.message)
     if "retention policy" in message or " hold" in message:
         return (

@@ -100,7 +100,6 @@ def _read_range(info: FileInfo, start: int, stop: int) -> bytes:
 
 
 def _get(path: str, **which: str) -> tuple[bytes, str]:
-    """The bytes of an object, and its ETag."""
     bucket, name = split_address(path)
 
     def get(client: Any) -> tuple[bytes, str]:
@@ -205,7 +204,6 @@ def _call(path: str, done: str, call: Callable[[Any], _Result]) -> _Result:
 
 
 def _patience(server: tuple[int, str]) -> float:
-    """Seconds of retries."""
     answered = _answered.get(server)
     if answered is None:
         return FIRST_ANSWER
@@ -219,7 +217,6 @@ def _status(error: BaseException | None) -> int | None:
 
 
 def _code(error: Any) -> str:
-    """The word for an answer that is an error, such as SlowDown."""
     return str((getattr(error, "response", None) or {}).get("Error", {}).get("Code", ""))
 
 

@@ -200,7 +200,6 @@ def _without_special_entries(values: dict[str, Any], special: set[str]) -> dict[
 
 
 def _ends(single: "tokenizers.Encoding") -> tuple[int, int]:
-    """Returns the ids before and after a text."""
     before, *text, after = single.sequence_ids if len(single) > 1 else (0, 0)
     if before is not None or after is not None or None in text or any(single.type_ids):
         raise InputError(

@@ -127,7 +127,6 @@ def lay_out(documents: TokenizedDocuments, spec: TextSpec, tokenizer: TextTokeni
 def _in_windows(
     documents: TokenizedDocuments, spec: TextSpec, tokenizer: TextTokenizer
 ) -> tuple[TokenRows, Layout]:
-    """Splits documents into overlapping windows, or into chunks."""
     if documents.second is not None:
         setting = "long_text" if spec.chunk is None else "chunk"
         said = f"{getattr(spec, setting)} is for single texts, these are pairs"

@@ -164,7 +164,6 @@ class Normalizer:
     def _widen(
         self, chars: np.ndarray, classes: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Inserts the results of code points that become several."""
         widths = np.maximum((classes & _WIDTH) >> _WIDTH_SHIFT, 1)
         source = np.repeat(np.arange(len(chars), dtype=np.int32), widths)
         starts = np.cumsum(widths, dtype=np.int32) - widths
@@ -175,7 +174,6 @@ class Normalizer:
         return chars, classes, source
 
     def _learn(self, page: int) -> None:
-        """Fills the tables for a page of code points."""
         classes, folds, long = _page(self._rules, page)
         at = slice(page * _PAGE, (page + 1) * _PAGE)
         self._classes[at] = classes

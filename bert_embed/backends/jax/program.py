@@ -125,8 +125,6 @@ def as_written(place: Sharding) -> dict[str, Any]:
 
 
 class _PackedTexts:
-    """Where the texts of packed rows are."""
-
     def __init__(self, lengths: jax.Array, length: int) -> None:
         ends = jnp.cumsum(lengths, axis=1)
         self.starts, self.lengths, self.length = ends - lengths, lengths, length
@@ -203,43 +201,26 @@ def _sentences(
     return jnp.concatenate(pooled, axis=-1)
 
 
-_Pooling = Callable[[_PackedTexts, jax.Array, jax.Array], jax.Array]
-
-
 def _mean(layout: _PackedTexts, states: jax.Array, counted: jax.Array) -> jax.Array:
     return layout.sum(states, counted) / layout.count(counted)
 
 
-def _weighted_mean(layout: _PackedTexts, states: jax.Array, counted: jax.Array) -> jax.Array:
-    return _mean(layout, states, counted * (layout.position + 1))
-
-
-def _mean_sqrt_len(layout: _PackedTexts, states: jax.Array, counted: jax.Array) -> jax.Array:
-    return layout.sum(states, counted) / jnp.sqrt(layout.count(counted))
-
-
-def _first(layout: _PackedTexts, states: jax.Array, counted: jax.Array) -> jax.Array:
-    return layout.at(states, layout.starts)
-
-
-def _last(layout: _PackedTexts, states: jax.Array, counted: jax.Array) -> jax.Array:
-    return layout.at(states, layout.starts + layout.lengths - 1)
-
-
-def _last_counted(layout: _PackedTexts, states: jax.Array, counted: jax.Array) -> jax.Array:
-    places = (counted > 0) * jnp.arange(layout.length)
-    return layout.at(states, (layout.of_text * places[:, None]).max(axis=-1).astype(jnp.int32))
-
-
-_POOLINGS: dict[str, _Pooling] = {
+_POOLINGS: dict[str, Callable[[_PackedTexts, jax.Array, jax.Array], jax.Array]] = {
     "mean": _mean,
     "max": _PackedTexts.max,
-    "mean_sqrt_len": _mean_sqrt_len,
-    "weightedmean": _weighted_mean,
-    "cls": _first,
-    "sep": _last,
-    "lasttoken": _last_counted,
+    "mean_sqrt_len": lambda texts, x, counted: (
+        texts.sum(x, counted) / jnp.sqrt(texts.count(counted))
+    ),
+    "weightedmean": lambda texts, x, counted: _mean(texts, x, counted * (texts.position + 1)),
+    "cls": lambda texts, x, _: texts.at(x, texts.starts),
+    "sep": lambda texts, x, _: texts.at(x, texts.starts + texts.lengths - 1),
+    "lasttoken": lambda texts, x, counted: texts.at(x, _last_counted(texts, counted)),
 }
+
+
+def _last_counted(layout: _PackedTexts, counted: jax.Array) -> jax.Array:
+    places = (counted > 0) * jnp.arange(layout.length)
+    return (layout.of_text * places[:, None]).max(axis=-1).astype(jnp.int32)
 
 
 def program_weights(
@@ -450,7 +431,6 @@ class _PackedOps(ArrayOps):
         return found.reshape(*x.shape[:2], -1)
 
     def _heads(self, layout: str, x: jax.Array, layer: str, name: str) -> jax.Array:
-        """Returns the queries, keys or values of all heads, in a layout."""
         module, config = f"{layer}/{name}", self.config
         split = config.num_attention_heads, config.head_width
         if layout == _OF_TPU and (name == "value" or not is_normed(self.weights, layer)):

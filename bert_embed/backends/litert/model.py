@@ -367,7 +367,6 @@ class _LiteRTOps(Ops):
 def _product(
     graph: FileGraph, kernel: np.ndarray, bias: np.ndarray | None, x: int, int8: bool = False
 ) -> int:
-    """Adds `x @ kernel + bias`."""
     rows = kernel.T  # as LiteRT has them
     return graph.add(
         "FULLY_CONNECTED",

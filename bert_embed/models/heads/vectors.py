@@ -44,8 +44,6 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True, eq=False)
 class _RaggedRows(SameValues, Generic[_Row]):
-    """Vectors of rows, whose columns have all rows end to end."""
-
     flat: ClassVar[tuple[str, ...]]  # the columns
     splits: NDArray[np.int64]
 

@@ -1,0 +1,76 @@
+"""Shows on stderr, or below a notebook's cell, how many texts of a call are done."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from bert_embed.base.errors import counted
+
+_PIECE = 1024  # texts between two messages: enough to group them by length
+_PAUSE = 0.5  # seconds between messages, at least
+
+
+def in_notebook() -> bool:
+    """Whether stderr is the output of a notebook's cell."""
+    return type(sys.stderr).__module__.startswith("ipykernel")
+
+
+def cell_line() -> Callable[[str], None]:
+    """What shows a line in place of the one that it showed before; a saved notebook has the last.
+
+    Lines on stderr would all be saved, in red.
+    """
+    from IPython.display import display
+
+    handle: Any = None
+
+    def show(line: str) -> None:
+        nonlocal handle
+        shown = {"text/plain": line}
+        if handle is None:
+            handle = display(shown, raw=True, display_id=True)
+        else:
+            handle.update(shown, raw=True)
+
+    return show
+
+
+def in_pieces(
+    columns: Mapping[str, Any],
+) -> Iterator[tuple[dict[str, Any], Callable[[float], None]]]:
+    """Yields columns of texts in pieces, with a line that says how many texts are done.
+
+    With each piece comes what takes further shares of it that are done, from any thread.
+    """
+    total, started = len(columns["texts"]), time.monotonic()
+    show = cell_line() if in_notebook() else _put
+    done, shown = 0.0, started
+
+    def add(size: int, share: float) -> None:
+        nonlocal done, shown
+        done += size * share
+        if (now := time.monotonic()) - shown >= _PAUSE:
+            shown = now
+            show(_progress(done, total, now - started))
+
+    for begin in range(0, total, _PIECE):
+        size = min(_PIECE, total - begin)
+        piece = {name: values and values[begin : begin + size] for name, values in columns.items()}
+        yield piece, partial(add, size)
+        done = begin + size  # of all threads, which have come to an end
+    show(_progress(total, total, time.monotonic() - started))
+    if show is _put:
+        _put("", end="\n")
+
+
+def _progress(done: float, total: int, seconds: float) -> str:
+    return f"{done:,.0f} of {counted(total, 'text')}, {done / max(seconds, 1e-3):,.0f} texts/s"
+
+
+def _put(line: str, end: str = "") -> None:
+    with suppress(OSError, ValueError, AttributeError):  # it is closed, or nobody reads it
+        sys.stderr.write(end or f"\r{line:<50}")  # over the one before
+        sys.stderr.flush()
