@@ -5,19 +5,16 @@ import os
 import shutil
 import subprocess
 import sys
-import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
 import bert_embed
-from tests.support.command import runner_flags
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(bert_embed.__file__).parents[1]
-BOOT = ROOT / "build" / "flink" / "bin" / "container"
 NAMES = ["storage", "bert", "transforms", "pipeline"]
 FOLDERS = ["tests", "benchmarks", "examples", "deploy", "docs", "src"]
 PROJECT = {
@@ -153,52 +150,6 @@ def test_a_users_job_runs_beside_its_own_modules(project, tiny_bundle):
     assert_embedded(lines, tiny_bundle)
     places = [line["places"][name] for line in lines for name in ("transforms", "pipeline")]
     assert all(Path(place).is_relative_to(project) for place in places)
-
-
-def test_worker_processes_have_one_name_of_ours(project, tiny_bundle, wheel, tmp_path):
-    """Their Python has Beam and the like, but gets this package and the user's modules staged."""
-    prism = runner_flags("prism")
-    if not BOOT.exists():
-        pytest.skip(f"{BOOT} is not there: make build/flink/bin/container builds it (needs Go)")
-    python = bare_python(tmp_path / "worker")
-    assert places(python, tmp_path)["bert_embed"] is None
-    boot = json.dumps({"command": str(boot_script(tmp_path, python))})
-    flags = ["--environment_type=PROCESS", f"--environment_config={boot}"]
-    flags += ["--setup_file=./setup.py", f"--extra_package={wheel}"]
-    lines = run_job(project, tiny_bundle, *prism, *flags)
-    assert_embedded(lines, tiny_bundle)
-    for line in lines:
-        installed = {name for name, place in line["places"].items() if place is not None}
-        assert installed >= {*NAMES, "bert_embed"}
-        assert [name for name in installed if is_ours(line["places"][name])] == []
-        for name in ["bert_embed", *NAMES]:
-            assert Path(line["places"][name]).is_relative_to(tmp_path / "worker")
-
-
-def bare_python(folder):
-    """An environment with all packages that this Python has, except those installed for editing."""
-    venv.create(folder, symlinks=True)
-    [packages] = folder.glob("lib/python*/site-packages")
-    theirs = next(path for path in sys.path if path.endswith("site-packages"))
-    (packages / "packages.pth").write_text(f"{theirs}\n", encoding="utf-8")
-    return folder / "bin" / "python"
-
-
-def boot_script(folder, python):
-    """Starts a worker by Beam's own program; Prism puts the worker's id into quotes."""
-    script = folder / "boot.sh"
-    script.write_text(
-        f"""#!/bin/sh
-export PATH={python.parent}:$PATH RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1 PIP_NO_INDEX=1
-work=$(mktemp -d)
-cd "$work"
-for word; do shift; set -- "$@" "$(printf %s "$word" | tr -d "'")"; done
-exec {BOOT} --semi_persist_dir="$work" "$@"
-""",
-        encoding="utf-8",
-    )
-    script.chmod(0o755)
-    return script
 
 
 def test_an_installation_for_editing_offers_no_other_name(tmp_path):

@@ -2,12 +2,10 @@
 
 import errno
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -43,43 +41,6 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypat
         write(str(path), b"new")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["a.txt"]
-
-
-@pytest.fixture
-def exfat(tmp_path):
-    """A mounted exFAT, which has no hard links."""
-    if os.getuid() or not shutil.which("mkfs.exfat") or not shutil.which("mount.exfat-fuse"):
-        pytest.skip("needs root, exfatprogs and exfat-fuse")
-    image, folder = tmp_path / "image", tmp_path / "exfat"
-    folder.mkdir()
-    with open(image, "wb") as file:
-        file.truncate(16 << 20)
-    subprocess.run(["mkfs.exfat", image], check=True, capture_output=True)
-    losetup = ["losetup", "--find", "--show", image]
-    made = subprocess.run(losetup, check=False, capture_output=True, text=True)
-    if made.returncode:
-        pytest.skip(f"no loop device: {made.stderr}")
-    device = made.stdout.strip()
-    try:
-        mount = ["mount.exfat-fuse", device, folder]
-        if subprocess.run(mount, check=False, capture_output=True).returncode:
-            pytest.skip("FUSE is not available")
-        yield folder
-        subprocess.run(["umount", folder], check=True)
-    finally:
-        subprocess.run(["losetup", "--detach", device], check=True)
-
-
-def test_only_one_creates_without_hard_links(exfat):
-    (exfat / "a").write_bytes(b"")
-    with pytest.raises(OSError, match="not permitted"):
-        os.link(exfat / "a", exfat / "b")
-    path = str(exfat / "run.json")
-    with ThreadPoolExecutor(8) as pool:
-        first = list(pool.map(lambda n: create_exclusive(path, b"%d" % n), range(8)))
-    assert read_bytes(path) == b"%d" % first.index(True)
-    assert first.count(True) == 1
-    assert names_in(str(exfat)) == ["a", "run.json"]
 
 
 @pytest.mark.parametrize("why", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK])
