@@ -10,9 +10,6 @@ from collections.abc import Iterable
 # Each names what the machine lacks and no target of the Makefile brings, or has and tests do
 # without.
 LISTED = (
-    r"needs root, exfatprogs and exfat-fuse",  # a file system without hard links
-    r"no loop device: .*",
-    r"FUSE is not available",
     r"needs root, for unshare",
     r"needs two file systems",
     r"no Chromium here: apt-get install chromium",  # 400 MB, from a host of Playwright's
