@@ -5,12 +5,9 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlparse
 
 import pytest
@@ -25,8 +22,7 @@ from tests.support.models.heads import write_m3
 from tests.support.models.multi_vectors import write_multi_vectors
 from tests.support.servers.gcs import serving
 
-_API = re.compile(r"/api/models/(?P<repo>[^/]+/[^/]+)/(?P<what>revision|tree)/(?P<revision>[^/]+)")
-_FILE = re.compile(r"/(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<path>.+)")
+_PATH = re.compile(r"(?:/api/models)?/([^/]+/[^/]+)/(revision|tree|resolve)/([^/]+)(?:/(.+))?")
 
 
 @dataclass
@@ -48,74 +44,55 @@ class HubServer:
     faults: list[int] = field(default_factory=list)
 
 
-@contextmanager
-def hub_server() -> Iterator[HubServer]:
-    with serving(_Handler) as http:
-        hub = HubServer({"HF_ENDPOINT": f"http://127.0.0.1:{http.server_port}"})
-        http.hub = hub  # type: ignore[attr-defined]
-        yield hub
-
-
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # see tests/support/servers/gcs.py
 
-    def log_message(self, *words: Any) -> None:
+    def log_message(self, *words):
         pass
 
-    def do_HEAD(self) -> None:
-        self.do_GET()
-
-    def do_GET(self) -> None:
-        hub: HubServer = self.server.hub  # type: ignore[attr-defined]
+    def do_GET(self):
+        hub = self.server.hub
         if hub.faults:
-            self._answer(hub.faults.pop(), b"{}", {})
-            return
-        path = unquote(urlparse(self.path).path)
-        found = _API.fullmatch(path) or _FILE.fullmatch(path)
-        commits = hub.models.get(found["repo"]) if found else None
-        if found is None or commits is None:
-            self._answer(404, b"{}", {"X-Error-Code": "RepoNotFound"})
-            return
-        commit = hub.names.get(found["revision"], found["revision"])
-        if commit not in commits:
-            self._answer(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
-        elif "path" in found.groupdict():
-            self._send(commits[commit] / found["path"], commit)
-        else:
-            self._describe(found["what"], found["repo"], commits[commit], commit)
-
-    def _describe(self, what: str, repo: str, folder: Path, commit: str) -> None:
-        files = sorted(file for file in folder.rglob("*") if file.is_file())
-        names = [file.relative_to(folder).as_posix() for file in files]
-        told: Any = {"id": repo, "sha": commit, "siblings": [{"rfilename": each} for each in names]}
+            return self._answer(hub.faults.pop())
+        found = _PATH.fullmatch(unquote(urlparse(self.path).path))
+        repo, what, revision, name = found.groups()
+        commit = hub.names.get(revision, revision)
+        folder = hub.models.get(repo, {}).get(commit)
+        if folder is None:
+            missing = "RevisionNotFound" if repo in hub.models else "RepoNotFound"
+            return self._answer(404, {"X-Error-Code": missing})
+        if what == "resolve":
+            return self._send(folder / name, {"X-Repo-Commit": commit})
+        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        names = [path.relative_to(folder).as_posix() for path in files]
+        told = {"id": repo, "sha": commit, "siblings": [{"rfilename": each} for each in names]}
         if what == "tree":
             told = [
-                {"type": "file", "path": name, "size": file.stat().st_size, "oid": _etag(file)}
-                for name, file in zip(names, files, strict=True)
+                {"type": "file", "path": name, "size": path.stat().st_size, "oid": _etag(path)}
+                for name, path in zip(names, files, strict=True)
             ]
-        self._answer(200, json.dumps(told).encode(), {"Content-Type": "application/json"})
+        return self._answer(200, {"Content-Type": "application/json"}, json.dumps(told).encode())
 
-    def _send(self, file: Path, commit: str) -> None:
+    do_HEAD = do_GET
+
+    def _send(self, file, headers):
         if not file.is_file():
-            self._answer(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
-            return
+            return self._answer(404, headers | {"X-Error-Code": "EntryNotFound"})
         if self.command == "GET":
-            self.server.hub.sent.append(file.name)  # type: ignore[attr-defined]
-        headers = {"ETag": f'"{_etag(file)}"', "X-Repo-Commit": commit}
-        self._answer(200, file.read_bytes(), headers)
+            self.server.hub.sent.append(file.name)
+        return self._answer(200, headers | {"ETag": f'"{_etag(file)}"'}, file.read_bytes())
 
-    def _answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+    def _answer(self, status, headers=(), body=b""):
         self.send_response(status)
-        for name, value in headers.items():
+        for name, value in {**dict(headers), "Content-Length": str(len(body))}.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command == "GET":
             self.wfile.write(body)
 
 
-def _etag(file: Path) -> str:
+def _etag(file):
     return hashlib.sha1(file.read_bytes()).hexdigest()
 
 
@@ -136,7 +113,8 @@ def hub(tmp_path_factory):
     (folder / "good" / "onnx").mkdir()
     (folder / "good" / "onnx" / "config.json").write_text("{}")
     (folder / "pickled" / "model.safetensors").unlink()
-    with hub_server() as server:
+    with serving(_Handler) as http:
+        http.hub = server = HubServer({"HF_ENDPOINT": f"http://127.0.0.1:{http.server_port}"})
         server.models[NAME] = {COMMIT: folder / "good", PICKLED: folder / "pickled"}
         write_multi_vectors(folder / "colbert", "stanford")
         write_m3(folder / "m3")
