@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from bert_embed.base.environment import in_notebook
 from bert_embed.base.errors import InputError, StorageError, counted, required
-from bert_embed.base.progress import in_notebook
 from bert_embed.pipeline.console import (
     HIDDEN,
     answer,

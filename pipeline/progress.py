@@ -15,8 +15,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from bert_embed.base.environment import in_notebook
 from bert_embed.base.errors import InputError, counted
-from bert_embed.base.progress import cell_line, in_notebook
+from bert_embed.base.progress import cell_line
 from bert_embed.pipeline.console import is_terminal, visible
 from bert_embed.results.run_record import Goal
 from bert_embed.storage.files import is_remote

@@ -1,4 +1,4 @@
-"""What this process may lack or have: optional packages, cores, instructions, memory."""
+"""What this process has or lacks: optional packages, cores, instructions, memory, a notebook."""
 
 import ctypes
 import math
@@ -36,6 +36,11 @@ def missing(what: str, *packages: str) -> str:
         )
     which = "which is" if len(packages) == 1 else "which are"
     return f"{needs}, {which} not installed here: pip install {shlex.join(packages)}"
+
+
+def in_notebook() -> bool:
+    """Whether stderr is the output of a notebook's cell."""
+    return type(sys.stderr).__module__.startswith("ipykernel")
 
 
 @contextmanager

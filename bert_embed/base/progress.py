@@ -7,15 +7,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from bert_embed.base.environment import in_notebook
 from bert_embed.base.errors import counted
 
 _PIECE = 1024  # texts between two messages: enough to group them by length
 _PAUSE = 0.5  # seconds between messages, at least
-
-
-def in_notebook() -> bool:
-    """Whether stderr is the output of a notebook's cell."""
-    return type(sys.stderr).__module__.startswith("ipykernel")
 
 
 def cell_line() -> Callable[[str], None]:
