@@ -99,7 +99,6 @@ def _written(
     settings: Mapping[str, Any],
     piece: str | None,
 ) -> Iterator[Files]:
-    """Writes the file of a bucket; an empty one has none."""
     if not is_marked:
         return
     number, keys = bucket

@@ -265,10 +265,9 @@ def finished_blocks(
 
     def read(pair: tuple[int, int]) -> BlockRecord | None:
         record = read_block_record(folder, *pair, run)
-        if record is None:
-            return None
-        whole = all(begun.sizes.get(name) == file.bytes for name, file in record.files.items())
-        return record if whole else None
+        files = record.files if record else {}
+        is_whole = all(begun.sizes.get(name) == file.bytes for name, file in files.items())
+        return record if is_whole else None
 
     block_records: dict[int, list[BlockRecord]] = {}
     for record in for_each(folder.path, read, pairs):
@@ -387,13 +386,9 @@ class Verdict:
 def with_files(verdict: Verdict, files: dict[str, OutputFile]) -> Verdict:
     """The verdict with further files, which are of no part."""
     totals = verdict.totals
-    listing = listing_hash({name: file.bytes for name, file in files.items()})
-    totals = replace(
-        totals,
-        written=totals.written + written_counts(files),
-        listing=(totals.listing + listing) % HASHES,
-    )
-    return replace(verdict, totals=totals)
+    listing = totals.listing + listing_hash({name: file.bytes for name, file in files.items()})
+    written = totals.written + written_counts(files)
+    return replace(verdict, totals=replace(totals, written=written, listing=listing % HASHES))
 
 
 def verdict(planned: PlannedWork, totals: Totals) -> Verdict:

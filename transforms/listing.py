@@ -201,7 +201,6 @@ def _listed(pattern: str, output: str | None) -> list[FileInfo]:
 def _without(
     files: Sequence[FileInfo], left: dict[str, str], skipped: dict[str, str]
 ) -> list[FileInfo]:
-    """The files without those that are left, which are skipped."""
     skipped |= left
     return [file for file in files if file.path not in left]
 
@@ -235,7 +234,6 @@ def _of_runs(pattern: str, files: Sequence[FileInfo]) -> dict[str, str]:
 
 
 def _nothing_named(pattern: str, has_hidden: bool) -> SettingError:
-    """The error of a pattern without files, or with hidden ones alone."""
     if has_hidden:
         return SettingError(
             "input",

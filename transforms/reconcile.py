@@ -107,8 +107,6 @@ class _SumBundle(beam.DoFn):
 
 
 class _SumTotals(SumBlockRecords):
-    """Sums Totals."""
-
     def add_input(self, totals: Totals, more: Any) -> Totals:
         return self.merge_accumulators([totals, more])
 

@@ -369,7 +369,6 @@ def placed(embedded: Document, output_columns: Sequence[str] | None) -> Any:
 
 
 def _as_lists(vector: Any) -> Any:
-    """A dense vector as a list, a sparse one as a pair of lists."""
     return tuple(map(_as_lists, vector)) if isinstance(vector, tuple) else vector.tolist()
 
 

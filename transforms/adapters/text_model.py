@@ -467,6 +467,5 @@ def is_unicode(text: str) -> bool:
 
 
 def _vectors_of(made: DocumentVectors, heads: Mapping[str, Head], text: int) -> dict[str, Any]:
-    """The vectors of a text, by their kind."""
     kinds = {} if made.sentences is None else {"dense": made.sentences[text]}
     return kinds | {kind: heads[kind].of_text(rows, text) for kind, rows in made.heads.items()}

@@ -289,7 +289,6 @@ def row_blocks(
 
 
 def _documents(rows: pa.Table | None, request: TableRequest) -> DocumentBlock:
-    """The documents of some rows; a row without one is rejected."""
     count = 0 if rows is None else rows.num_rows
     places = pa.array([str(request.table)] * count, pa.string())
     records = _records([] if rows is None else rows.to_pylist(), request.columns)

@@ -429,7 +429,6 @@ class _Leaf:
 
 
 def _leaves(metadata: pq.FileMetaData, group: int, columns: Columns) -> list[_Leaf]:
-    """The requested columns of a row group, leaf by leaf."""
     of_group, leaves = metadata.row_group(group), []
     for number in range(of_group.num_columns):
         chunk, declared = of_group.column(number), metadata.schema.column(number)

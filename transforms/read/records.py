@@ -354,7 +354,6 @@ def _extra_table(values: list[tuple[Any, ...]], schema: pa.Schema, unfit: Counte
 
 
 def _strings(fields: Mapping[str, Any], names: Sequence[str], what: str) -> list[str]:
-    """The strings of some fields, without those that are missing."""
     values = [value for name in names if (value := fields.get(name)) is not None]
     if not all(isinstance(value, str) for value in values):
         raise BadRecordError(f"{what} is not a string")

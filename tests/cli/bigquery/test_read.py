@@ -148,18 +148,6 @@ def test_integers_are_ids_and_lists_are_words(filled, run):
     assert [word["word"] for word in found[1]["words"]] == ["red", "river4"]
 
 
-def test_texts_of_several_columns_are_joined(filled, run):
-    schema = [*SCHEMA, ("title", "STRING", "NULLABLE"), ("words", "STRING", "REPEATED")]
-    titles = [("a", "one", "two"), ("b", None, "three"), ("c", None, None)]
-    there = [{"id": name, "title": title, "text": text} for name, title, text in titles]
-    name = shown(filled(there, schema))
-    output = run(name, text_column="title,text", keep_text=True)
-    texts = dict(zip(rows(output)["id"], rows(output)["text"], strict=True))
-    assert texts == {"a": "one two", "b": "three"}
-    assert [row["reason"] for row in rejected(output)] == ["missing text"]
-    run.refused(name, "words of --input", "words", text_column="text,words")
-
-
 def test_a_query_is_run_once_for_a_run(bigquery, table, run):
     sql = f"SELECT id, UPPER(text) AS text FROM `{table}` WHERE n < 7"
     flags = {"query": sql, "project": "test-project"}

@@ -115,24 +115,6 @@ def test_a_table_has_each_row_once_whatever_came_between(
                 assert wanted != "loaded" or SAID["nothing"] not in said, step
 
 
-def test_truncate_replaces_what_came_between(bigquery, dataset, into, tmp_path, capsys):
-    assert into("a", "truncate") == 0
-    assert into("b", "truncate") == 0
-    capsys.readouterr()
-    assert into("a", "truncate", "new") == 0
-    assert ids(bigquery, dataset) == A
-    loaded = record(tmp_path / "new")["loads"]["sentence"]
-    assert (loaded["documents"], loaded["table_rows"]) == (4, 4)
-    said = capsys.readouterr().out
-    assert f"vectors of 4 documents loaded at {loaded['ended']} by job {loaded['job']}" in said
-    started = len(bigquery.jobs)
-    assert into("a", "truncate", "new") == 0
-    said = capsys.readouterr().out
-    assert "nothing to do" in said
-    assert f"were loaded at {loaded['ended']} by job {loaded['job']}; not loaded again" in said
-    assert [kind for kind, _ in bigquery.jobs[started:] if kind != "query"] == []
-
-
 @pytest.fixture
 def between(monkeypatch):
     """Has something happen once, as a function is called, or after it."""

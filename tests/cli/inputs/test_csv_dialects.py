@@ -71,9 +71,3 @@ def test_names_with_commas_and_colons_are_found_whole(tmp_path, run, tiny_bundle
 )
 def test_what_a_csv_lacks_is_said(run, text, cure):
     run.refused({"in.csv": text}, cure)
-
-
-def test_single_quotes_within_fields_are_letters(run):
-    texts = ["it's", "'tis the season", "'a, b', he said", "five"]
-    output = run({"in.csv": "".join(f'"{text}"\n' for text in ["text", *texts])}, keep_text=True)
-    assert rows(output)["text"] == texts

@@ -188,21 +188,6 @@ def test_what_cannot_be_made_of_examples_is_said_before_work(
     run.refused([plain_examples, tmp_path / "cut"], "which differ in max_seq_length")
 
 
-def test_a_damaged_record_is_rejected_and_a_cut_file_fails(tmp_path, run, plain_examples):
-    examples = shutil.copytree(plain_examples, tmp_path / "examples")
-    (path,) = data_files(examples, "examples")
-    whole = bytearray(path.read_bytes())
-    whole[40] ^= 1
-    path.write_bytes(whole)
-    output = run(examples)
-    (line,) = rejected(output)
-    assert (line["source"], line["reason"]) == (f"{path}:0", "damaged record")
-    assert record(output)["counts"]["embedded"] == 1
-    path.write_bytes(whole[:-7])
-    run(examples, "cut", code=1)
-    assert f"{path} is not a complete TFRecord file: it ends within the record at" in run.err
-
-
 LINES = 400
 
 

@@ -180,16 +180,6 @@ def test_they_stand_beside_every_kind_of_vector_and_are_repeated_for_windows(run
         assert rows_of(output, kind)[-1]["text"] == "one"
 
 
-def test_another_column_is_another_run(run):
-    table = {"in.csv": "id,text,a,b\n1,one,2,3\n"}
-    run(table, extra_columns="a")
-    run(table, extra_columns="a")
-    assert "nothing to do" in run.out
-    message = "holds another run (--extra_columns changed since)"
-    run.refused(table, message, extra_columns="a:int64")
-    assert rows(run(table, extra_columns="b", overwrite=True))["b"] == ["3"]
-
-
 def test_lists_of_json_pass_through_beside_words(run):
     tags, numbers = [["NN", None, "VB"], [], None, ["ä"]], [[1.5, 2], [3], None, []]
     lines = [{"text": ["the", "bank"], "tags": tags[n], "n": numbers[n]} for n in range(4)]

@@ -1,8 +1,6 @@
 """Tables: CSV and Parquet in through the command line, with lines beside them."""
 
-import csv
 import gzip
-import io
 import json
 
 import pyarrow as pa
@@ -42,24 +40,6 @@ def test_every_format_gives_the_same_vectors(tmp_path, run, tiny_bundle):
         assert record(output)["counts"]["embedded"] == len(TEXTS)
 
 
-def test_the_header_says_what_separates_the_columns(tmp_path, run):
-    (commas,) = run.written(
-        {"commas.csv": b'id,"a, b",text\n' + b'1,x,"one; two, three"\n2,,"four|\t""five"""\n' * 4}
-    )
-    wanted = run(commas, block_bytes=40)
-    for number, delimiter in enumerate(";\t|"):
-        path = tmp_path / f"other{number}.csv{'.gz' * (number == 0)}"
-        with (gzip.open if number == 0 else open)(path, "wt", newline="") as file:
-            records = csv.reader(io.StringIO(commas.read_text()))
-            csv.writer(file, delimiter=delimiter).writerows([*records])
-        output = run(path, f"out{number}", block_bytes=40)
-        assert rows(output)["id"] == rows(wanted)["id"]
-        assert_near(vectors(output), vectors(wanted))
-    # A comma where others are no more frequent.
-    table = {"in.csv": '"a;b;c",text;,id\n1,"one;two",x\n'}
-    assert rows(run(table, "comma", text_column="text;"))["id"] == ["x"]
-
-
 def test_texts_of_several_columns_are_joined(tmp_path, run, tiny_bundle):
     records = [("a", "One.", "Two, three."), ("b", "", "four"), ("c", "five", None), ("d", " ", "")]
     joined = ["One. Two, three.", "four", "five"]
@@ -83,14 +63,6 @@ def test_texts_of_several_columns_are_joined(tmp_path, run, tiny_bundle):
     message = "--text_column must be one column, or several different"
     for columns in ("title,", ",title", "title,title"):
         run.refused(tmp_path / "in.csv", message, text_column=columns)
-
-
-def test_without_an_id_the_place_is_one(tmp_path, run):
-    run.written({"a.csv": 'text,x\n"o\nne",1\ntwo,2\n'})
-    pq.write_table(pa.table({"text": ["a", "b", "c"]}), tmp_path / "b.parquet", row_group_size=1)
-    places = [f"{tmp_path}/a.csv:7", f"{tmp_path}/a.csv:16"]
-    places += [f"{tmp_path}/b.parquet:{row}" for row in range(3)]
-    assert rows(run(tmp_path / "*.*", block_bytes=10))["id"] == places
 
 
 def test_search_shows_the_texts(tmp_path, run, tiny_bundle, capsys):

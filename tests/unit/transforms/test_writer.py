@@ -346,15 +346,6 @@ def test_no_documents_give_no_file_of_vectors(tmp_path):
     assert (ids, vectors.shape) == ([], (0, WIDTH))
 
 
-def test_kinds_that_were_not_made_are_refused_by_name(tmp_path):
-    block = embedding_block(tokens=token_vectors())
-    write(tmp_path, block, described(block))
-    with pytest.raises(ValueError, match="holds vectors of token, none of sentence"):
-        bert_embed.read(tmp_path)
-    with pytest.raises(ValueError, match="embed with granularity word into a folder of its own"):
-        bert_embed.read_words(tmp_path)
-
-
 @pytest.mark.parametrize("output_format", FORMATS)
 @pytest.mark.parametrize(
     ("name", "reader"),

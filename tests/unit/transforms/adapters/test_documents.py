@@ -281,12 +281,6 @@ def test_a_broken_model_fails_the_pipeline_and_names_no_place_of_a_run(poisoned_
     assert "block 0" not in str(failure.value)
 
 
-@pytest.mark.parametrize("elements", [[], ["\0"], [" "]], ids=["empty", "no tokens", "blank"])
-def test_nothing_in_gives_nothing_out(tiny_bundle, tmp_path, elements):
-    embedded, rejected = collect(tmp_path, elements, EmbedDocuments(tiny_bundle))
-    assert (embedded, [each["record"] for each in rejected]) == ([], elements)
-
-
 def test_another_machine_finds_the_model_by_its_name(tiny_bundle):
     here = text_model_settings(tiny_bundle, dim=4)
     elsewhere = replace(here, bundle="/only/on/the/first/machine")
@@ -400,12 +394,6 @@ def test_the_kinds_that_are_named_come_together(splade, tmp_path):
         assert kinds["sparse"]["indices"] == wanted.indices.tolist()
         assert_near(kinds["sparse"]["values"], wanted.values)
         assert_near(kinds["dense"], encoder.encode(text, kind="dense"))
-
-
-def test_a_sparse_model_gives_its_kind_by_itself(splade, tmp_path):
-    [[row], _] = collect(tmp_path, ["the bank"], EmbedDocuments(splade, as_numpy=True))
-    assert set(row["embedding"]) == {"indices", "values"}
-    assert row["embedding"]["values"].dtype == np.float32
 
 
 @pytest.mark.parametrize("kinds", [["sparse"], ["dense", "sparse"]], ids=str)

@@ -5,7 +5,6 @@ from dataclasses import replace
 import apache_beam as beam
 import numpy as np
 import pytest
-from apache_beam.ml.inference.base import RunInference
 from apache_beam.ml.rag.types import Content, EmbeddableItem, Embedding
 from apache_beam.ml.transforms.base import MLTransform
 from apache_beam.testing.util import assert_that, equal_to
@@ -155,23 +154,6 @@ def test_artifacts_of_another_model_are_refused(tmp_path):
     again = MLTransform(read_artifact_location=str(tmp_path / "artifacts"))
     with pytest.raises(ValueError, match="another one than when the artifacts were written"):
         collect(tmp_path, [{"text": "one"}], again)
-
-
-@pytest.mark.parametrize("large", [False, True])
-def test_large_model_reaches_run_inference(tiny_bundle, tmp_path, monkeypatch, large):
-    handlers, make = [], RunInference.__init__
-
-    def noted(self, model_handler, *rest, **named):
-        handlers.append(model_handler)
-        make(self, model_handler, *rest, **named)
-
-    monkeypatch.setattr(RunInference, "__init__", noted)
-    transform = written(tmp_path, BertEmbeddings(tiny_bundle, ["text"], large_model=large))
-    again = MLTransform(read_artifact_location=str(tmp_path / "artifacts"))
-    for each in (transform, again):
-        [found] = collect(tmp_path, [{"text": "one"}], each)
-        close([row["text"] for row in found], bert_embed.load(tiny_bundle).encode(["one"]))
-    assert [handler.share_model_across_processes() for handler in handlers] == [large] * 2
 
 
 def test_several_go_into_one_mltransform_and_take_the_same_texts(tiny_bundle, tmp_path):

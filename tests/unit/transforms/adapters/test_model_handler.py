@@ -12,7 +12,6 @@ from apache_beam.metrics import MetricsFilter
 from apache_beam.ml.inference.base import (
     KeyedModelHandler,
     KeyModelMapping,
-    KeyModelPathMapping,
     MaybeKeyedModelHandler,
     ModelMetadata,
     RunInference,
@@ -208,30 +207,6 @@ def test_a_side_input_replaces_the_model(tiny_bundle, other_bundle, large, updat
             lambda result: (result.model_id, bool(np.allclose(result.inference, wanted, atol=1e-5)))
         )
         assert_that(found, equal_to([(model, True)]))
-
-
-def test_a_side_input_replaces_the_models_of_keys(tiny_bundle, other_bundle):
-    handler = KeyedModelHandler([KeyModelMapping(["a", "b"], BertModelHandler(tiny_bundle))])
-    paths = [KeyModelPathMapping(["a"], tiny_bundle), KeyModelPathMapping(["b"], other_bundle)]
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        metadata = pipeline | "Models" >> beam.Create([paths])
-        pairs = pipeline | beam.Create([("a", "one"), ("b", "one")])
-        results = pairs | RunInference(handler, model_metadata_pcoll=metadata)
-        found = results | beam.MapTuple(lambda key, result: (key, result.model_id))
-        assert_that(found, equal_to([("a", tiny_bundle), ("b", other_bundle)]))
-
-
-def test_an_update_keeps_the_settings_and_an_empty_one_the_model(tiny_bundle, other_bundle):
-    handler = BertModelHandler(tiny_bundle, dim=4, prompt="find: ")
-    for path in (None, ""):
-        handler.update_model_path(path)
-        assert repr(handler) == f"BertModelHandler({tiny_bundle!r})"
-    handler.update_model_path(other_bundle)
-    [result] = handler.run_inference(["one"], handler.load_model())
-    wanted = bert_embed.load(other_bundle, dim=4).encode(["find: one"])
-    assert_near([result.inference], wanted)
-    with pytest.raises(ValueError, match="model must be minilm"):
-        handler.update_model_path("nowhere")
 
 
 @pytest.mark.parametrize(

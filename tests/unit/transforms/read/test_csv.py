@@ -1,6 +1,5 @@
 """CSV: records are what Python's csv module takes for records, wherever the pieces are cut."""
 
-import bz2
 import csv
 import gzip
 import io
@@ -128,12 +127,6 @@ def test_a_bad_record_is_refused_alone(tmp_path):
     assert second.record == lines[3] + b"\n"
     assert [each.blank for each in block.part.rejected] == [False] * 3 + [True] + [False] * 4
     assert block.part.records == 11
-
-
-def test_tabs_divide_the_fields_of_tsv(tmp_path):
-    (tmp_path / "a.tsv").write_text("text\tid\none, two\tx\n")
-    (tmp_path / "b.tsv.bz2").write_bytes(bz2.compress(b'id\ttext\ny\t"a\tb"\n'))
-    assert texts_of(read_input(tmp_path)) == ["one, two", "a\tb"]
 
 
 def test_small_files_share_a_block_each_with_its_own_header(tmp_path):

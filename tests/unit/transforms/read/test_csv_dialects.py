@@ -112,6 +112,8 @@ def test_quotes_and_escapes(read, text, how, texts, reasons):
         ("in.csv", "a\x01one\nb\x01two\n", {"csv_separator": "\x01", "csv_header": ("id", "text")}),
         ("in.csv", "id;text;a,b,c\na;one;1\nb;two;2\n", {"csv_separator": ";"}),
         ("in.csv", "id~text\na~one\nb~two\n", {"csv_separator": "~"}),
+        ("in.csv", 'id\ttext\t"a, b, c"\na\tone\t1\nb\ttwo\t2\n', {}),
+        ("in.csv", 'id,"a;b;c",text,;\na,"x;y;z;",one,\nb,,two,1\n', {}),
         ("in.csv", "id,text\na,one\n\ufeffid,text\nb,two\n", {}),
         ("in.csv", "text, id , year\none, a, 2015\ntwo, b,\n", {}),
         ("in.jsonl", '\ufeff{"id": "a", "text": "one"}\n\ufeff{"id": "b", "text": "two"}\n', {}),

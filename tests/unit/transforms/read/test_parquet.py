@@ -187,13 +187,6 @@ def test_a_column_without_any_value_is_missing(tmp_path):
     assert reasons == ["missing text"] * 2 + ["missing id"] * 2
 
 
-def test_pairs_have_columns(tmp_path):
-    table = pa.table({"text": ["the bank", "a river"], "b": ["two", None]})
-    pq.write_table(table, tmp_path / "a.parquet")
-    (block,) = blocks(tmp_path, Columns(text_b="b"))
-    assert block.texts_b == ["two", ""]
-
-
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
