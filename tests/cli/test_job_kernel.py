@@ -16,7 +16,6 @@ from bert_embed.pipeline.cli import main
 from bert_embed.results.run_record import RunRecord, read_record
 from bert_embed.transforms import reconcile
 from tests.support.command import ROOT, flags_of
-from tests.support.servers.gcs import behind, kind_of
 
 RUN_ON_RUNNER = job.run_on_runner
 WAIT = 60  # seconds
@@ -149,36 +148,6 @@ def test_a_job_that_ends_while_its_record_is_changed_stays_done(
     others[0].join(WAIT)
     assert read_record(output).status == "done"
     assert not list(tmp_path.rglob(".tmp-*"))
-
-
-@pytest.mark.slow
-def test_a_write_that_takes_long_does_not_undo_the_end_of_a_job(
-    gcs, tiny_bundle, tmp_path, monkeypatch
-):
-    gcs.client.create_bucket("kernel-slow")
-    (tmp_path / "in.txt").write_text("the river\nthe bank\n")
-    words = ["embed", *flags_of("gs://kernel-slow/out", tiny_bundle, tmp_path / "in.txt")]
-    held, go = threading.Event(), threading.Event()
-
-    def hold(method, path):
-        if kind_of(method, path) == "write" and not held.is_set():
-            held.set()
-            assert go.wait(WAIT)
-
-    def run(runner, words, build, submitted):
-        late = threading.Thread(target=submitted, args=[JOB])
-        proxied.fault = hold
-        late.start()
-        assert held.wait(WAIT)
-        waited = RUN_ON_RUNNER(runner, words, build, submitted)
-        go.set()
-        late.join(WAIT)
-        return waited
-
-    monkeypatch.setattr(job, "run_on_runner", run)
-    with behind(gcs, monkeypatch) as proxied:
-        assert main(words) == 0
-    assert read_record("gs://kernel-slow/out").status == "done"
 
 
 # Unpickles what workers get, as they do; says which modules of the pipeline that imports.
