@@ -1,6 +1,5 @@
 """Every fenced block of the documentation is run, compared or listed with a reason."""
 
-import functools
 import io
 import json
 import re
@@ -9,6 +8,7 @@ import shlex
 import shutil
 import sys
 from contextlib import redirect_stderr, redirect_stdout, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,9 +22,16 @@ import bert_embed
 from bert_embed.base.arrays import cosines, unit_length
 from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
+from tests.support.blocks import (
+    described,
+    embedding_block,
+    every_kind,
+    kept_windows,
+    numbers,
+    with_heads,
+    write,
+)
 from tests.support.command import ROOT
-from tests.support.models.heads import write_splade
-from tests.support.models.multi_vectors import CASES, write_multi_vectors
 from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow  # a minute and a half on two quiet cores
@@ -382,6 +389,9 @@ def test_the_two_senses_of_bank(minilm):
     assert set(wanted) <= set(lines)
 
 
+CHUNKS = replace(kept_windows(), name="chunk")
+
+
 def documented_columns():
     """The columns of each folder as docs/output.md lists them, those of lists below their list."""
     page = (ROOT / "docs" / "output.md").read_text("utf-8")
@@ -390,48 +400,23 @@ def documented_columns():
         yield folder, ["id", *re.findall(r"`(\w+)`", cell)]
 
 
-@pytest.fixture(scope="module")
-def whole(model, tmp_path_factory):
-    """A function that gives the output of `embed` with these flags; each is made once."""
-    folder = tmp_path_factory.mktemp("whole")
-    line = {"id": "a", "text": "the bank", "start": 0, "stop": 3, "lang": "en"}
-    (folder / "in.jsonl").write_text(json.dumps(line))
-
-    @functools.cache
-    def made(bundle, *flags):
-        output = folder / "-".join(["out", *flags])
-        words = ["embed", f"--input={folder}/in.jsonl", f"--output={output}", "--model", bundle]
-        run([*words, "--extra_columns=lang", *flags])
-        return output
-
-    return made
-
-
-@pytest.mark.parametrize(("folder", "columns"), documented_columns())
-def test_the_page_lists_every_column(folder, columns, model, whole, tmp_path):
-    bundle = str(model / "bundle")
-    flags = ["--granularity=sentence,token,word"]
-    if folder == "windows":
-        flags = ["--long_text=windows", "--max_seq_length=8"]
-    elif folder == "chunks":
-        flags = ["--chunk=sentence"]
-    elif folder in ("sparse", "multi"):
-        if folder == "sparse":
-            write_splade(tmp_path / "other")
-        else:
-            write_multi_vectors(tmp_path / "other", next(iter(CASES)))
-        bundle = import_model(str(tmp_path / "other"), str(tmp_path / "bundle")).path
-        flags = [f"--vectors={folder}"]
-    (path,) = (whole(bundle, *flags) / folder).glob("*.parquet")
-    found = []
-    for field in pq.read_schema(path):
-        found.append(field.name)
-        if field.name in ("tokens", "words"):
-            found += [each.name for each in field.type.value_type]
-    assert found == [*columns, "lang"]
-
-
-def test_the_columns_of_every_folder_are_listed():
-    folders = [folder for folder, _ in documented_columns()]
-    texts = ["embeddings", "windows", "chunks"]
-    assert folders == [*texts, "tokens", "words", "sparse", "multi"]
+def test_the_page_lists_every_column_of_every_folder(tmp_path):
+    found = {}
+    for number, (block, settings) in enumerate(
+        (
+            (every_kind(), {}),
+            (embedding_block(vectors=numbers(4), windows=kept_windows()), {"long_text": "windows"}),
+            (embedding_block(vectors=numbers(4), windows=CHUNKS), {"chunk": "sentence"}),
+            (with_heads(scores=None), {}),
+        )
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        write(folder, block, described(block, **settings))
+        for path in folder.glob("*/*.parquet"):
+            columns = found[path.parent.name] = []
+            for field in pq.read_schema(path):
+                columns.append(field.name)
+                if field.name in ("tokens", "words"):
+                    columns += [each.name for each in field.type.value_type]
+    assert found == dict(documented_columns())
