@@ -1,4 +1,4 @@
-"""A block that hangs is given up, one that kills its process is logged; the rest finishes."""
+"""A block that hangs is given up; it is logged and can be left out, and the rest finishes."""
 
 import threading
 from functools import partial
@@ -8,9 +8,8 @@ import pytest
 from bert_embed.pipeline.run import graph
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.infer import BlockModelHandler
-from tests.support.command import block_records, files, flags_of, ran, record, rejected, rows
+from tests.support.command import block_records, files, record, rejected
 from tests.support.engines import load_watched
-from tests.support.forks import python
 
 pytestmark = pytest.mark.slow
 
@@ -18,22 +17,6 @@ NEVER = threading.Event()
 WORDS = ["red river", "the bank", "seven stars", "a money bank"]
 POISON = "zz zz"
 SMALL = {"block_bytes": 1000, "threads": 1}
-
-# The command line, with a model that kills its process at a certain token.
-KILLER = """
-import os, signal, sys
-from functools import partial
-from bert_embed.pipeline.run import graph
-from bert_embed.pipeline.cli import main
-from tests.support.engines import load_watched
-from bert_embed.transforms.infer import BlockModelHandler
-def die(ids):
-    if (ids == POISON_ID).any():
-        os.kill(os.getpid(), signal.SIGKILL)
-load = partial(load_watched, die)
-graph.BlockModelHandler = partial(BlockModelHandler, load_engine=load)
-sys.exit(main(sys.argv[1:]))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -73,12 +56,16 @@ def hang(number, ids):
         NEVER.wait()
 
 
-def test_a_hanging_block_is_named_and_can_be_left_out(run, corpus, poison, hanging, monkeypatch):
+def test_a_hanging_block_is_named_left_out_and_taken_up_again(
+    run, corpus, poison, hanging, monkeypatch, caplog
+):
     message = "--skip_blocks 99: the run has 1 block, number 0 to 0"
     run.refused(corpus, message, skip_blocks="99")
     run.refused(corpus, "--skip_blocks must be block numbers with commas", skip_blocks="a")
     monkeypatch.setattr(graph, "INFERENCE_TIMEOUT", 2.0)
-    output = run(corpus, code=1, **SMALL)
+    output = run(corpus, code=1, **SMALL, default_sdk_harness_log_level="INFO")
+    begins = f"block {poison} begins: {corpus}, bytes {1000 * poison} to {1000 * poison + 1000}"
+    assert begins in caplog.text + run.err
     assert f"error: the job failed: block {poison}, {corpus}:" in run.err
     assert "the model hangs, no call came to an end in 2 s" in run.err
     assert "Traceback" not in run.err
@@ -94,28 +81,11 @@ def test_a_hanging_block_is_named_and_can_be_left_out(run, corpus, poison, hangi
     assert len(refused) == counts["rejected"]
     assert POISON in [each["record"] for each in refused]
     assert {each["stage"] for each in refused} == {"read"}
-
-
-def test_a_block_that_kills_its_process_is_logged_left_out_and_taken_up_again(
-    tmp_path, run, corpus, poison, tiny_bundle
-):
-    output = tmp_path / "out"
-    program = KILLER.replace("POISON_ID", str(poison_id(tiny_bundle)))
-    flags = flags_of(output, tiny_bundle, corpus, **SMALL)
-    died = ran([*python(), "-c", program, "embed", *flags, "--default_sdk_harness_log_level=INFO"])
-    place = f"{corpus}, bytes {1000 * poison} to {1000 * poison + 1000}"
-    assert died.returncode == -9, died.stderr
-    assert died.stderr.rstrip().endswith(f"block {poison} begins: {place}")
-    done = len(block_records(output))
-    run(corpus, **SMALL, skip_blocks=poison)
-    assert record(output)["counts"]["parts_reused"] == done
-    assert {each["reason"] for each in rejected(output)} == {"block skipped on request"}
     run(corpus, **SMALL, skip_blocks=poison)
     assert "nothing to do" in run.out
     # With a model that is mended, the same command without --skip_blocks does what is missing.
+    monkeypatch.undo()
     run(corpus, **SMALL)
     assert files(output) == files(run(corpus, "whole", **SMALL))
     counts = record(output)["counts"]
-    assert (counts["embedded"], counts["rejected"]) == (600, 0)
-    assert counts["parts_reused"] == counts["parts"] - 1
-    assert len(rows(output)["id"]) == 600
+    assert (counts["embedded"], counts["parts_reused"]) == (600, counts["parts"] - 1)

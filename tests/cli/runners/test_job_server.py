@@ -65,12 +65,8 @@ MISTYPED = {
 @pytest.mark.parametrize("runner", CLUSTERS)
 def test_a_mistyped_flag_is_found_on_every_runner(tmp_path, command, runner):
     for word, message in MISTYPED.items():
-        for name in ("embed", "tokenize", "estimate"):
-            places = [f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out"]
-            places = places[: 1 if name == "estimate" else 2]
-            told = command(name, *places, f"--runner={runner}", *CLUSTERS[runner], word, code=2).err
-            # `tokenize` does not have all of these flags.
-            assert (message.partition(";")[0] if name == "tokenize" else message) in told
+        words = [f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out", f"--runner={runner}"]
+        assert message in command("embed", *words, *CLUSTERS[runner], word, code=2).err
     assert not (tmp_path / "out").exists()
 
 
