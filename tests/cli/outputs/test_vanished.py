@@ -8,20 +8,11 @@ import pytest
 
 from bert_embed.pipeline.cli import main
 from bert_embed.transforms.output_folder import OutputFolder
+from tests.cli.outputs.conftest import LINES, SMALL
 from tests.support.command import block_records, embed, record, rows
 
-PARTS = 14
-FLAGS = {"block_bytes": 700, "max_rejected": 1}
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    """Lines that are cut into a dozen blocks, of which one has a rejected record."""
-    path = tmp_path_factory.mktemp("corpus") / "in.jsonl"
-    lines = [json.dumps({"id": str(n), "text": f"the river {n:03d}"}) for n in range(240)]
-    lines[100] = json.dumps({"id": "100", "text": 7, "pad": "x" * 5})
-    path.write_text("\n".join(lines) + "\n")
-    return path
+PARTS = 10
+FLAGS = SMALL | {"max_rejected": 1}
 
 
 def after_parts(monkeypatch, parts, fault):
@@ -87,7 +78,7 @@ def test_the_job_fails_in_one_sentence(run, corpus, monkeypatch, fault, parts):
         assert record(output)["status"] == "failed"
         monkeypatch.undo()
         run(corpus, **FLAGS)
-        assert len(rows(output)["id"]) == 239
+        assert len(rows(output)["id"]) == LINES - 1
         assert main(["verify", str(output)]) == 0
 
 
@@ -108,7 +99,7 @@ def test_of_a_bucket_too(tmp_path, tiny_bundle, corpus, monkeypatch, capsys, gcs
     check_one_sentence(capsys.readouterr().err)
     assert record(folder)["status"] == "failed"
     assert embed(address, tiny_bundle, corpus, **FLAGS) == 0
-    assert len(rows(folder)["id"]) == 239
+    assert len(rows(folder)["id"]) == LINES - 1
 
 
 def test_another_run_in_the_folder_is_not_overwritten(run, corpus, monkeypatch):
@@ -119,6 +110,6 @@ def test_another_run_in_the_folder_is_not_overwritten(run, corpus, monkeypatch):
         (folder / "run.json").write_text(json.dumps(data | {"run": "0" * 32}))
 
     after_parts(monkeypatch, 5, give_away)
-    output = run(corpus, code=1, block_bytes=700)
+    output = run(corpus, code=1, **SMALL)
     check_one_sentence(run.err)
     assert record(output)["run"] == "0" * 32
