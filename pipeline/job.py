@@ -26,7 +26,7 @@ from bert_embed.pipeline.options.commands import VerifyOptions
 from bert_embed.pipeline.options.embed import DEFAULTS, OF_RESULT, Options
 from bert_embed.pipeline.options.flags import looks_like_table
 from bert_embed.pipeline.options.python_call import named_as_in_python, without_dashes
-from bert_embed.pipeline.progress import RunCounts, clock, progress_of_run, shown_progress
+from bert_embed.pipeline.progress import RunCounts, progress_of_run
 from bert_embed.pipeline.report.page import report_after_run
 from bert_embed.pipeline.report.sample import Run
 from bert_embed.pipeline.run import state
@@ -135,24 +135,16 @@ class Attempt:
         )
 
 
-def _write_report(
-    run: EmbedRun, record: RunRecord, anew: bool, tell: Tell, live: TellProgress
-) -> None:
+def _write_report(run: EmbedRun, record: RunRecord, anew: bool, tell: Tell) -> None:
     report = run.options.report
     if report == "false" or run.kind != "vectors":
         return
     reported = Run(run.folder, record)
     texts_of = partial(sample_texts, [reported]) if report == "texts" else None
     began = time.monotonic()
-
-    def last(is_whole: bool) -> str:
-        verb = "took" if is_whole else "stopped after"
-        return f"the report {verb} {clock(time.monotonic() - began)}"
-
     # Than the one that may be there.
     is_other = record.options.get("report", DEFAULTS["report"]) != report
-    with shown_progress(run.output, lambda _: "writing the report", live, last):
-        report_after_run(reported, anew or is_other, tell, texts_of)
+    report_after_run(reported, anew or is_other, tell, texts_of)
     if (seconds := time.monotonic() - began) > _LONG_REPORT:
         tell(f"the report took {seconds:.1f} s more")
 
@@ -196,7 +188,7 @@ def run_to_end(
         if started:
             tell(*plan)
             record = _run(attempt, record, tell, tell_progress)
-        _write_report(run, record, started, tell, tell_progress)
+        _write_report(run, record, started, tell)
     return record, started
 
 

@@ -5,7 +5,7 @@ import math
 import sys
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -25,47 +25,9 @@ from bert_embed.transforms.ledger import SUMMED, BlockRecord, parse_block_record
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.steps import current_activity
 
-_LATELY, _FEWEST = 60.0, 8  # seconds that "lately" covers, and parts that it takes at least
 _PART_BITS = 20  # of the number that stands for a block's part
 _ALMOST = 0.99  # what an estimate is shown as at most, before the last block ended
 _TELLING = 0.05  # share of the input from which the rest is estimated by what was read
-
-
-class Speed:
-    """How fast an attempt works, from one end of a part to another: parts come in lumps."""
-
-    def __init__(self) -> None:
-        self._began, self._last, self._work = math.inf, 0.0, 0.0
-        self._tokens = 0
-        self._ended: deque[tuple[float, int]] = deque()  # when the last parts did, their tokens
-
-    def add(self, when: float, seconds: float, tokens: int, work: float) -> None:
-        """Adds a part that ended at `when`, after the others, and took so many seconds."""
-        self._began = min(self._began, when - seconds)
-        self._last = max(self._last, when)
-        self._tokens += tokens
-        self._work += work
-        self._ended.append((when, tokens))
-        while len(self._ended) > _FEWEST + 1 and self._ended[1][0] <= when - _LATELY:
-            self._ended.popleft()
-
-    def overall(self) -> float:
-        """Tokens a second since the first part of this attempt began; 0.0 before one ended."""
-        return self._tokens / self._elapsed() if self._last else 0.0
-
-    def lately(self) -> float:
-        """Tokens a second of the last minute with parts; overall before there are enough."""
-        first = self._ended[0] if len(self._ended) > _FEWEST else (self._last, 0)
-        if first[0] == self._last:
-            return self.overall()
-        return (sum(tokens for _, tokens in self._ended) - first[1]) / (self._last - first[0])
-
-    def seconds_left(self, work: float) -> float | None:
-        """Seconds from the last part's end until so much work is done; None before there is one."""
-        return work * self._elapsed() / self._work if self._work else None
-
-    def _elapsed(self) -> float:
-        return max(self._last - self._began, 0.001)
 
 
 @dataclass(frozen=True)
@@ -78,7 +40,7 @@ class Progress:
     documents: int
     documents_estimated: int  # how many there will be
     rejected: int
-    tokens_per_second: float  # of the last minute of this attempt
+    tokens_per_second: float  # of this attempt, since its first part began
     seconds_left: float | None  # until the last block ends; None if nothing tells
     elapsed: float  # seconds since this attempt began
 
@@ -104,7 +66,8 @@ class RunCounts:
         self._read: set[int] = set()
         self._sums: Counter[str] = Counter()
         self.blocks = 0  # of which the last part is finished
-        self._speed = Speed()
+        # Of this attempt: when its first part began and its last one ended, tokens, work.
+        self._first, self._last, self._tokens, self._work = math.inf, 0.0, 0, 0.0
 
     def look(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Adds block records since the last look, until `stopped`; damaged ones are reread."""
@@ -128,8 +91,10 @@ class RunCounts:
         self._sums.update(covered=covered, rejected=rejected)
         self.blocks += record.last
         if written >= self.began:
-            work = record.records if self.goal.covers is None else covered
-            self._speed.add(written, sum(record.seconds.values()), record.tokens, work)
+            self._first = min(self._first, written - sum(record.seconds.values()))
+            self._last = max(self._last, written)
+            self._tokens += record.tokens
+            self._work += record.records if self.goal.covers is None else covered
 
     def phase(self) -> str:
         """What the run does while no part ends, as far as its output and this process show."""
@@ -147,6 +112,8 @@ class RunCounts:
         expected = records if over else max(goal.records, records)
         if not over and finished >= _TELLING:
             expected = round(records / min(finished, most))
+        spent = max(self._last - self._first, 0.001)  # parts come in lumps: from one end to another
+        left = whole * (1 - share) * spent / self._work if self._work else None
         return Progress(
             phase=activity if over or not records else None,
             share=share,
@@ -154,8 +121,8 @@ class RunCounts:
             documents=sums["embedded"],
             documents_estimated=expected - sums["skipped"] - sums["rejected"],
             rejected=sums["rejected"],
-            tokens_per_second=self._speed.lately(),
-            seconds_left=0.0 if over else self._speed.seconds_left(whole * (1 - share)),
+            tokens_per_second=self._tokens / spent,
+            seconds_left=0.0 if over else left,
             elapsed=max(time.time() - self.began, 0.0),
         )
 
@@ -179,14 +146,14 @@ _LOOKING = 50  # pauses last so many times longer than looks: 100,000 blocks are
 
 @contextmanager
 def progress_of_run(counts: RunCounts, tell: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Shows how far a run is, from its block records: a runner returns only at the end."""
+    """Shows how far a run is until the context ends, from its block records.
 
-    def line(stopped: Callable[[], bool]) -> str:
-        with suppress(OSError, InputError):  # the next look may find the store again
-            counts.look(stopped)
-        return str(counts.progress(current_activity() or counts.phase()))
+    A runner returns only at the end. `tell` takes the lines; None shows them in place on a terminal
+    and in a notebook, which keeps the last one, else logs them.
+    """
+    stop, is_whole = threading.Event(), False
 
-    def last(is_whole: bool) -> str:
+    def last() -> str:
         with suppress(OSError, InputError):
             counts.look()
         progress = counts.progress(None)
@@ -195,31 +162,14 @@ def progress_of_run(counts: RunCounts, tell: Callable[[str], None] | None = None
             f"{'' if is_whole else 'stopped · '}{clock(progress.elapsed)}"
         )
 
-    with shown_progress(counts.output, line, tell, last):
-        yield
-
-
-@contextmanager
-def shown_progress(
-    output: str,
-    line: Callable[[Callable[[], bool]], str],
-    tell: Callable[[str], None] | None = None,
-    last: Callable[[bool], str] | None = None,
-) -> Iterator[None]:
-    """Shows the progress of the job with the folder `output`, until the context ends.
-
-    `line` takes what says whether to stop, and returns a line, for `tell`; None shows them in place
-    on a terminal and in a notebook, else logs them. A notebook keeps the line that `last` returns,
-    which takes whether the context ended without an error.
-    """
-    stop, is_whole = threading.Event(), False
-
     def show() -> None:
         looked = 0.0
-        with _display(output, tell, lambda: last and last(is_whole)) as (put, pause, longest):
+        with _display(counts.output, tell, last) as (put, pause, longest):
             while not stop.wait(max(pause, _LOOKING * looked)):
                 started = time.monotonic()
-                text = line(stop.is_set)
+                with suppress(OSError, InputError):  # the next look may find the store again
+                    counts.look(stop.is_set)
+                text = str(counts.progress(current_activity() or counts.phase()))
                 looked = time.monotonic() - started
                 put(text)
                 pause = min(1.5 * pause, longest)
@@ -236,7 +186,7 @@ def shown_progress(
 
 @contextmanager
 def _display(
-    output: str, tell: Callable[[str], None] | None, ended: Callable[[], str | None]
+    output: str, tell: Callable[[str], None] | None, last: Callable[[], str]
 ) -> Iterator[tuple[Callable[[str], object], float, float]]:
     """What takes the lines, and the first and the longest pause between them."""
     least = _REMOTE_SECONDS if is_remote(output) else _LIVE_SECONDS
@@ -251,8 +201,8 @@ def _display(
             show(visible(line))
 
         yield put, least, least
-        if not is_empty and (line := ended()) is not None:
-            put(line)
+        if not is_empty:
+            put(last())
     elif not is_terminal(sys.stderr):
         yield (lambda line: _logger.warning("%s", line)), _LOG_SECONDS, _LOG_SECONDS
     else:

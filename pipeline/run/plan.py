@@ -212,7 +212,6 @@ class EmbedRun:
     load: TableLoad | None = None  # None if the vectors stay in files
     engine: str | None = None  # None for examples, and where workers choose it
     bytes: int = 0  # of the output, about
-    disk_note: str | None = None  # what to say of a disk that may be too small
 
     @property
     def kind(self) -> str:
@@ -410,8 +409,7 @@ def plan_lines(run: EmbedRun) -> list[str]:
     rows += f", prompt {work.text_spec.prompt!r}" if work.text_spec.prompt else ""
     folder = " (a folder)" if run.output.endswith(_SUFFIXES) else ""
     written = f"to {run.output}{folder}, about {shown_bytes(run.bytes)}"
-    notes = [] if run.disk_note is None else [run.disk_note]
-    notes += _prompt_notes(run)
+    notes = [*_prompt_notes(run)]
     if not work.bundle.names_pooling and options.pooling is None:
         notes += [_UNNAMED_POOLING.format(options.model)] * ("sentence" in work.text_spec.kinds)
     if options.max_deleted != DEFAULTS["max_deleted"] and not options.skip_existing:

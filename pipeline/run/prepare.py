@@ -35,7 +35,6 @@ from bert_embed.pipeline.run.plan import (
     estimated_size,
     head_settings,
 )
-from bert_embed.pipeline.run.state import disk_note
 from bert_embed.pipeline.run.tables import QueryNotRun, find_input, find_load, since_compared
 from bert_embed.pipeline.runners.beam import BeamFlags
 from bert_embed.pipeline.runners.dataflow import check_permissions
@@ -133,17 +132,7 @@ def prepare(options: Options) -> EmbedRun:
     widths = Widths.of(work.text_spec, work.vector_spec, work.bundle)
     rows = estimated_rows(source.documents, source.bytes, work.text_spec)
     size = estimated_size(rows, source.bytes, options, widths)
-    run = EmbedRun(
-        options,
-        job,
-        source,
-        work,
-        state,
-        load,
-        engine,
-        size,
-        disk_note(state, source, work, size) if is_looked_at else None,
-    )
+    run = EmbedRun(options, job, source, work, state, load, engine, size)
     if is_looked_at:
         if options.dry_run or not is_remote(output):  # else the first record says it, at no cost
             check_folder(state.name, output)

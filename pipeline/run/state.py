@@ -1,4 +1,4 @@
-"""Keeps the state of a run in its output: claims the folder, keeps run.json, checks space.
+"""Keeps the state of a run in its output: claims the folder, keeps run.json.
 
 run.json of        the folder is   what a command does with it
 -----------------  --------------  --------------------------------------------------------
@@ -19,18 +19,17 @@ this run           same            it rewrites run.json, finished blocks are kep
 import glob
 import importlib.metadata
 import platform
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Literal
 
-from bert_embed.base.errors import InputError, counted_of, shown_bytes
+from bert_embed.base.errors import InputError, counted_of
 from bert_embed.pipeline.console import hide_in, hide_in_flags, hide_secrets
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import FLAGS
-from bert_embed.pipeline.run.output import OutputState, nearest_folder
-from bert_embed.pipeline.run.plan import EmbedRun, Source, Work
+from bert_embed.pipeline.run.output import OutputState
+from bert_embed.pipeline.run.plan import EmbedRun
 from bert_embed.pipeline.run.summary import embedded_nothing, is_final, problem_of
 from bert_embed.results.chain import EarlierLists, earlier_of, write_chain
 from bert_embed.results.files import EXAMPLES
@@ -46,7 +45,6 @@ from bert_embed.results.run_record import (
 )
 from bert_embed.storage.files import (
     create_exclusive,
-    is_remote,
     join,
     list_matching,
     remove,
@@ -137,24 +135,6 @@ def _versions() -> dict[str, str]:
 def mark_incomplete(output: str, record: RunRecord) -> None:
     """Notes that files of a run are missing, so that the same command continues the run."""
     change_record(output, lambda now: now.incomplete() if now and now.run == record.run else None)
-
-
-def disk_note(state: OutputState, source: Source, work: Work, size: int) -> str | None:
-    """A warning if the disk is perhaps too small, by an estimate that may be far off.
-
-    A run that was begun is continued, whatever the disk holds; an increment may be much smaller.
-    """
-    record, output = state.record, state.folder.path
-    if work.earlier or is_remote(output) or state.run == work.fingerprint:
-        return None
-    freed = record.written("bytes") if record and work.options.overwrite else 0
-    if size <= (free := shutil.disk_usage(nearest_folder(output)).free + freed):
-        return None
-    return (
-        f"warning: {state.name} has {shown_bytes(free)} free, but about {source.documents:,} "
-        f"documents may take {shown_bytes(size)}, judged by the first lines; should the disk be "
-        "full, the same command continues once there is room"
-    )
 
 
 def overlap_lines(run: EmbedRun) -> Iterator[str]:

@@ -12,9 +12,6 @@ import pytest
 from tests.support.command import REPORT, ROOT, Hold, flags_of
 from tests.support.forks import python
 
-REPORT_PAGE = "bert_embed.pipeline.report.page||report_after_run"
-
-
 LINE = r"\d+% · \d:\d\d left · [\d,]+ of about [\d,]+ documents · [\d,]+ tokens/s · 0 rejected"
 
 
@@ -24,7 +21,6 @@ LINE = r"\d+% · \d:\d\d left · [\d,]+ of about [\d,]+ documents · [\d,]+ toke
     [
         (8, REPORT, " left", LINE),
         (0, REPORT, "waiting for the first part", ""),
-        (0, REPORT_PAGE, "writing the report", ""),
     ],
 )
 def test_a_terminal_shows_a_live_line(tmp_path, tiny_bundle, passed, held, wanted, line):

@@ -5,8 +5,10 @@ import time
 
 import pytest
 
-from bert_embed.pipeline.progress import RunCounts, Speed
+from bert_embed.pipeline.progress import RunCounts
 from bert_embed.results.run_record import Goal
+from bert_embed.transforms.ledger import BlockRecord, block_record_bytes
+from bert_embed.transforms.output_folder import OutputFolder
 from tests.support.command import embed, record
 from tests.support.servers.gcs import behind
 
@@ -27,35 +29,29 @@ def finished_parts(seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_time_left_is_about_right_and_speeds_do_not_fall_between_two_parts(seed):
-    parts, speed = finished_parts(seed), Speed()
+def test_the_speed_and_the_time_left_are_about_right(seed, tmp_path, monkeypatch):
+    parts, ended = finished_parts(seed), []
     end = parts[-1][0]
+
+    def new(folder, has):
+        return [one for one in ended if not has(*one[:2])]
+
+    monkeypatch.setattr(OutputFolder, "new_block_records", new)
+    counts = RunCounts(str(tmp_path), "run", Goal(BLOCKS, BLOCKS, BLOCKS), 0.0)
+    before = counts.progress(None)
+    assert (before.tokens_per_second, before.seconds_left) == (0.0, None)
     for number, (when, seconds) in enumerate(parts):
-        speed.add(when, seconds, TOKENS, 1.0)
-        left = speed.seconds_left(float(BLOCKS - number - 1))
+        covered, took = {0: 1}, {"infer": seconds}
+        record = BlockRecord(
+            *(number, 0, True, 1, covered, None), embedded=1, tokens=TOKENS, seconds=took
+        )
+        ended.append((number, 0, when, block_record_bytes(record, "run")))
+        counts.look()
+        left = counts.progress(None).seconds_left
         if when > 60:
             assert abs(when + left - end) < (0.15 if when > end / 2 else 0.25) * end
-    expected = TOKENS * WORKERS / 10
-    assert speed.overall() == pytest.approx(expected, rel=0.1)
-    assert speed.lately() == pytest.approx(expected, rel=0.4)
-
-
-def test_lately_follows_a_run_that_became_faster():
-    speed = Speed()
-    for n in range(3000):
-        speed.add(10.0 * n, 10, 100, 1.0)
-    for n in range(200):
-        speed.add(29_990 + 1.0 * (n + 1), 1, 100, 1.0)
-    assert speed.lately() == pytest.approx(100, rel=0.05)
-    assert speed.overall() == pytest.approx(3200 * 100 / 30_200, rel=0.01)
-
-
-def test_nothing_is_known_before_a_part_ends():
-    speed = Speed()
-    assert (speed.overall(), speed.lately(), speed.seconds_left(10.0)) == (0.0, 0.0, None)
-    speed.add(10.0, 10.0, 100, 1.0)
-    assert speed.overall() == speed.lately() == 10
-    assert speed.seconds_left(9.0) == 90
+    expected = pytest.approx(TOKENS * WORKERS / 10, rel=0.1)
+    assert counts.progress(None).tokens_per_second == expected
 
 
 def test_a_store_is_asked_for_each_block_record_once(tmp_path, tiny_bundle, gcs, monkeypatch):
