@@ -158,7 +158,9 @@ def _content_problem(folder: OutputFolder, name: str, file: OutputFile) -> Probl
     try:
         if (crc := checksum(path)) != file.crc32c:
             return Problem(name, f"has crc32c {crc}, {file.crc32c} was written", part_of(name))
-        if (rows := count_rows(path)) != file.rows:
+        with open_raw(path) as raw:
+            rows = format_of(path).count(raw)  # ValueError if it is damaged
+        if rows != file.rows:
             what = f"has {counted(rows, 'row')}, {file.rows} were written"
             return Problem(name, what, part_of(name))
     except FileNotFoundError:
@@ -166,12 +168,6 @@ def _content_problem(folder: OutputFolder, name: str, file: OutputFile) -> Probl
     except (ValueError, EOFError) as error:
         return Problem(name, f"cannot be read ({type(error).__name__})", part_of(name))
     return None
-
-
-def count_rows(path: str) -> int:
-    """Rows of a file of an output; ValueError if it is damaged."""
-    with open_raw(path) as file:
-        return format_of(path).count(file)
 
 
 def _gap_problems(recorded: Iterable[tuple[int, int]], blocks: int) -> Iterator[Problem]:

@@ -280,7 +280,7 @@ class EmbedColumns(Step):
         return replace(self, exception_handling=arguments)
 
     def expand(self, elements: beam.PCollection):  # one collection, or two: no type fits
-        documents = elements | "Pick" >> beam.Map(_picked, self.columns)
+        documents = elements | "Pick" >> beam.Map(item_document, self.columns)
         infer, check = run_inference(self._found()), beam.Map(_checked, self.columns or _CONTENT)
         place = beam.Map(_placed, self.output_columns)
         if self.exception_handling is None:
@@ -311,12 +311,6 @@ class EmbedColumns(Step):
         return replace(settings, bundle=bundle.path)
 
 
-def _picked(
-    element: Any, columns: list[str] | None, at: Any = beam.DoFn.TimestampParam
-) -> Document:
-    return item_document(element, at, columns)
-
-
 def _checked(embedded: Document, columns: Sequence[str]) -> Document:
     rejection = embedded.rejection
     if rejection is not None:
@@ -340,7 +334,9 @@ def _split(
         yield WindowedValue((embedded.element, error), embedded.timestamp, (window,))
 
 
-def item_document(element: Any, timestamp: Any, columns: Sequence[str] | None) -> Document:
+def item_document(
+    element: Any, columns: Sequence[str] | None, timestamp: Any = beam.DoFn.TimestampParam
+) -> Document:
     """Takes the texts from a record or an EmbeddableItem, or says why one is missing."""
     fields = record_fields(element) if columns is not None else None
     if columns is None and isinstance(element, EmbeddableItem):

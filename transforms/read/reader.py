@@ -99,13 +99,8 @@ def cut_part(spec: BlockSpec, cut: CutPart) -> ReadPart[Any]:
 _PIECE = 1 << 20  # bytes read at a time
 
 
-def whole_files(spec: BlockSpec) -> Iterator[lines.Lines]:
-    """The files of a block, decompressed, each one document, also if it is empty."""
-    read = partial(_read, compression=spec.compression)
-    return for_each(spec.slices[0].info.path, read, spec.slices)
-
-
-def _read(piece: Slice, compression: str | None) -> lines.Lines:
+def _whole_file(piece: Slice, compression: str | None) -> lines.Lines:
+    """A file, decompressed: one document, also if it is empty."""
     path, size = piece.info.path, 0
     held: list[bytes] = []
     for data in lines.stored_pieces(piece, compression, _PIECE):
@@ -208,7 +203,8 @@ def parts_of(
     if spec.format == TFRECORD:
         contents = examples.document_runs(spec, part_docs, block_bytes, windows)
     elif spec.format == WHOLE_FILES:
-        contents = whole_files(spec)
+        read = partial(_whole_file, compression=spec.compression)
+        contents = for_each(spec.slices[0].info.path, read, spec.slices)
     elif spec.format == "csv":
         contents = block_records(spec, block_bytes, dialect_by(columns))
     else:

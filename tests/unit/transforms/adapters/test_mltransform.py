@@ -81,7 +81,7 @@ def test_an_item_gets_both_sides_of_a_model_that_makes_them(tmp_path):
 def test_what_came_in_is_not_changed():
     record, item = {"text": "one"}, EmbeddableItem.from_text("one")
     for element, columns in ((record, ["text"]), (item, None)):
-        made = replace(item_document(element, 0, columns), vectors=({"dense": np.ones(2)},))
+        made = replace(item_document(element, columns, 0), vectors=({"dense": np.ones(2)},))
         assert placed(made, columns) != element
     assert record == {"text": "one"}
     assert item.embedding is None
