@@ -17,13 +17,7 @@ import bert_embed
 from bert_embed.base.environment import Absent, absent, missing, set_up_process
 from bert_embed.base.errors import InputError, TextError, is_passing
 from bert_embed.pipeline import console
-from bert_embed.pipeline.console import (
-    AnswerLost,
-    answer,
-    hide_secrets,
-    program,
-    warn,
-)
+from bert_embed.pipeline.console import AnswerLost, answer, hide_secrets, program, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, exhausted, flag_message
 from bert_embed.pipeline.runners.options import BEAM_WITHOUT, DEFAULT_RUNNER
 

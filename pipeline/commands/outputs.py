@@ -1,10 +1,8 @@
 """Runs `verify` and `report`, which are about finished outputs."""
 
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 from bert_embed.base.errors import counted
 from bert_embed.pipeline.console import say, warn
@@ -20,9 +18,7 @@ from bert_embed.results.outputs import later_outputs, open_outputs, output_folde
 from bert_embed.results.run_record import RunRecord
 from bert_embed.storage.files import absolute, is_remote, open_raw
 from bert_embed.transforms.output_check import output_problems
-from bert_embed.transforms.output_folder import (
-    OutputFolder,
-)
+from bert_embed.transforms.output_folder import OutputFolder
 
 _PAGE = b"<!doctype html>"  # how the files begin that a report may replace
 
@@ -63,11 +59,6 @@ def read_folder(output: str) -> tuple[OutputFolder, RunRecord]:
     return OutputFolder(absolute(output)), record
 
 
-def check_together(folders: list[str], vectors: Mapping[str, Any]) -> None:
-    """Refuses outputs of other vectors than the first one's, and two copies of one run."""
-    later_outputs(open_outputs(folders, kinds_of(vectors)[0]))
-
-
 def run_report(options: ReportOptions) -> int:
     """Runs `report DIR...`."""
     check_projection(options.projection)
@@ -77,8 +68,8 @@ def run_report(options: ReportOptions) -> int:
     for folder in folders:
         check_place(options.output, folder)
     records = [record_of_run(folder) for folder in folders]
-    if records[0].vectors is not None:
-        check_together(folders, records[0].vectors)
+    if records[0].vectors is not None:  # refuses outputs of other vectors, and two copies of a run
+        later_outputs(open_outputs(folders, kinds_of(records[0].vectors)[0]))
     runs = [
         Run(OutputFolder(folder), record) for folder, record in zip(folders, records, strict=True)
     ]

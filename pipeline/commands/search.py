@@ -152,7 +152,10 @@ def _newest_hits(newest: NewestRows, queries: Sequence[Any], k: int) -> list[lis
             for output, vectors in zip(newest.outputs, queries, strict=True)
         ]
         left = [
-            [list(itertools.compress(few, newest.are_newest(number, _ids(few)))) for few in hits]
+            [
+                list(itertools.compress(few, newest.are_newest(number, [hit.id for hit in few])))
+                for few in hits
+            ]
             for number, hits in enumerate(hits_of)
         ]
         best = _best(left, k)
@@ -165,10 +168,6 @@ def _newest_hits(newest: NewestRows, queries: Sequence[Any], k: int) -> list[lis
         if is_complete:
             return best
         most *= 4
-
-
-def _ids(hits: Sequence[Hit]) -> list[str | int]:
-    return [hit.id for hit in hits]
 
 
 def _best(of_outputs: Sequence[list[list[Hit]]], k: int) -> list[list[Hit]]:

@@ -16,10 +16,7 @@ from bert_embed.base.arrays import unit
 from bert_embed.base.json import to_json
 from bert_embed.pipeline.console import hide_in, hide_in_flags
 from bert_embed.pipeline.options.command_line import as_words
-from bert_embed.pipeline.report.rejected import (
-    joined_rejected,
-    rejected_records,
-)
+from bert_embed.pipeline.report.rejected import joined_rejected, rejected_records
 from bert_embed.pipeline.report.sample import (
     Run,
     Sample,
@@ -28,12 +25,7 @@ from bert_embed.pipeline.report.sample import (
     projections,
     take_sample,
 )
-from bert_embed.pipeline.report.vectors import (
-    clusters,
-    describe,
-    health,
-    usable_rows,
-)
+from bert_embed.pipeline.report.vectors import clusters, describe, health, usable_rows
 from bert_embed.pipeline.run.summary import ADVICE
 from bert_embed.results.run_record import Counts, Result, RunRecord, Written
 from bert_embed.transforms.ledger import length_statistics, share

@@ -1,7 +1,6 @@
 """Reads the rejected records of runs, each reason with its first places."""
 
 import itertools
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from bert_embed.base.threads import in_parallel
 from bert_embed.pipeline.report.sample import spread
 from bert_embed.storage.files import is_remote, open_raw
 from bert_embed.transforms.ledger import BlockRecord, read_block_record
-from bert_embed.transforms.output_folder import REJECTED, OutputFolder, parse_name
+from bert_embed.transforms.output_folder import REJECTED, OutputFolder
 
 _MOST_RECORDS = 1000
 _MOST_REJECTED_FILES = 32
@@ -39,8 +38,14 @@ def rejected_records(
         reason: {"reason": reason, "count": count, "places": []}
         for reason, count in sorted(reasons.items(), key=lambda item: -item[1])
     }
-    for name in _telling_files(_block_records(folder, run), reasons) if reasons else ():
-        for row in _head_rows(folder.path_of(name)):
+    opened = 0
+    for written in _block_records(folder, run) if reasons else ():
+        lacking = {name for name, entry in entries.items() if len(entry["places"]) < _PLACES}
+        if opened == _MOST_REJECTED_FILES or not lacking & written.rejected.keys():
+            continue
+        opened += 1
+        names = [name for name in written.files if name.startswith(f"{REJECTED}/")]
+        for row in (row for name in names for row in _head_rows(folder.path_of(name))):
             entry = entries.get(row.get("reason", ""))
             if entry is None or len(entry["places"]) >= _PLACES:
                 continue
@@ -84,24 +89,6 @@ def joined_rejected(several: Sequence[list[dict[str, Any]]]) -> list[dict[str, A
         total["count"] += entry["count"]
         total["places"] = [*total["places"], *entry["places"]][:_PLACES]
     return sorted(entries.values(), key=lambda entry: -entry["count"])
-
-
-def _telling_files(
-    block_records: Sequence[BlockRecord], reasons: Mapping[str, int]
-) -> Iterator[str]:
-    """Files of rejected records in which each reason occurs, as few as may do."""
-    wanted = Counter({reason: min(count, _PLACES) for reason, count in reasons.items()})
-    opened = 0
-    for block_record in block_records:
-        if opened < _MOST_REJECTED_FILES and any(
-            wanted[reason] > 0 for reason in block_record.rejected
-        ):
-            wanted.subtract(block_record.rejected)
-            opened += 1
-            for name in block_record.files:
-                parsed = parse_name(name)
-                if parsed is not None and parsed.kind == REJECTED:
-                    yield name
 
 
 def _head_rows(path: str) -> Iterator[dict[str, Any]]:

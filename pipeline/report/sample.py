@@ -1,7 +1,6 @@
 """Takes a sample of the vectors of runs, the same every time, and places it in two dimensions."""
 
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,8 +27,7 @@ _MOST_BYTES = 64 << 20  # of vectors in memory: wide ones give fewer rows
 MOST_FILES = 128
 _BATCH = 256  # rows that are read at a time: their whole texts are in memory until they are cut
 _TEXT_LETTERS = 500  # of a text that are kept: enough for its most frequent words
-TEXT_COLUMNS = ("text", "content")  # the column of texts, and that of Beam's RAG tables
-_PLACES = ("id", "start", "stop", "num_tokens_full", "text_hash")
+_COLUMNS = ("id", "start", "stop", "num_tokens_full", "text_hash", "text")
 
 
 @dataclass(frozen=True)
@@ -110,20 +108,14 @@ def _written(record: RunRecord) -> tuple[str, int]:
 
 
 def _some_files(run: Run, kind: str, most: int) -> list[str]:
-    """As `some_files`, but InputError if the run wrote more of them, or fewer."""
-    names, written = some_files(run.place, kind, sys.maxsize), run.record.numbers.written[kind]
+    """Names of files of vectors, evenly spread; InputError if the run wrote more, or fewer."""
+    names = [f"{kind}/{name}" for name in names_in(join(run.place, kind))]
+    names, written = list(filter(holds_vectors, names)), run.record.numbers.written[kind]
     if len(names) != written.files:
         raise InputError(
             f"{join(run.place, kind)} holds {counted(len(names), 'file')}, its run wrote "
             f"{written.files}: `bert-embed verify` lists what is missing or extra"
         )
-    return [names[at] for at in spread(len(names), most)]
-
-
-def some_files(place: str, kind: str, most: int) -> list[str]:
-    """The names of up to `most` files of one kind of vectors, evenly spread over an output."""
-    names = [f"{kind}/{name}" for name in names_in(join(place, kind))]
-    names = list(filter(holds_vectors, names))
     return [names[at] for at in spread(len(names), most)]
 
 
@@ -144,10 +136,9 @@ def _read(
     vectors: list[np.ndarray] = []
     columns: dict[str, list[Any]] = {}
     extra = run.record.input.extra_columns or {}
-    wanted = (*_PLACES, *TEXT_COLUMNS, *extra)
     for read in row_batches(
         *(join(run.place, name), run.record.settings),
-        columns=wanted,
+        columns=(*_COLUMNS, *extra),
         rows=_BATCH,
         limit=rows,
         types=extra,
@@ -187,7 +178,7 @@ def _joined(
         files=[name for _, name in of_rows],
         starts=columns.get("start"),
         stops=columns.get("stop"),
-        texts=next((columns[name] for name in TEXT_COLUMNS if name in columns), None),
+        texts=columns.get("text"),
         full_lengths=columns.get("num_tokens_full"),
         repeated=None if hashes is None else len(hashes) - len({*hashes}),
         extra={name: columns[name] for name in extra if name in columns},
