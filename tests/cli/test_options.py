@@ -248,6 +248,8 @@ def test_empty_lists_are_as_if_not_given():
         ("embed", "layrs: 1", ": unknown flag --layrs; did you mean --layers?"),
         ("embed", "overwite: false", ": unknown flag --no_overwite"),
         ("embed", "[1, 2]", " must hold flags"),
+        ("embed", "model: [[a]]", ": model must be a text or a number, got a list"),
+        ("embed", "input: !!python/object/apply:os.system ['touch ran']", " is not YAML"),
         ("embed", "a: [", " is not YAML"),
         ("embed", "output: 2026-02-30", " is not YAML"),
         ("embed", "input: a\ninput: b", " names input twice"),
@@ -268,6 +270,7 @@ def test_what_is_wrong_in_a_file_is_named_with_the_file(tmp_path, capsys, words,
     assert said.startswith("error: ")
     assert f"--config {config}" in said
     assert message in said
+    assert not Path("ran").exists(), "a configuration is flags and nothing else"
     assert said.count("\n") == 1
 
 

@@ -68,10 +68,10 @@ def test_a_folder_opens_as_one_data_set(output, expected, kind, tool, monkeypatc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.int32(), pa.uint64()], ids=str)
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.uint64()], ids=str)
 def test_ids_keep_the_type_of_their_column(tmp_path, run, kind):
     """Ids are strings on the way; integers as large as they come return as they were."""
-    numbers = [3, 2**31 - 1 if kind == pa.int32() else 2**63 - 1, 0]
+    numbers = [3, 2**63 - 1, 0]
     ids = pa.array([str(each) for each in numbers]).cast(kind)
     source = tmp_path / "in.parquet"
     pq.write_table(pa.table({"id": ids, "text": ["one", "two", "river"]}), source)

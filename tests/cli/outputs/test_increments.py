@@ -18,9 +18,7 @@ pytestmark = pytest.mark.slow
     "flags",
     [
         {},
-        {"output_format": "jsonl"},
         {"output_dtype": "int8", "output_format": "jsonl"},
-        {"granularity": "word"},
         {"granularity": "token"},
         {"long_text": "windows", "max_seq_length": 6, "overlap": 1},
         {"chunk": "tokens:3", "overlap": 1},

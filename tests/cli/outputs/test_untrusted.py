@@ -254,22 +254,6 @@ def test_a_quote_that_takes_many_records_is_told(tmp_path, run, caplog, lines, s
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("model: [[a]]", "model must be a text or a number, got a list"),
-        ("input: !!python/object/apply:os.system ['touch ran']", "is not YAML"),
-        ("- a\n- b", "must hold flags"),
-    ],
-)
-def test_a_configuration_is_flags_and_nothing_else(tmp_path, texts, capsys, text, told):
-    config = tmp_path / "run.yaml"
-    config.write_text(text)
-    assert main(["embed", f"--config={config}", f"--input={texts}", "--output=out"]) == 2
-    assert told in capsys.readouterr().err
-    assert not Path("ran").exists()
-
-
 def test_a_strange_folder_is_refused_in_one_sentence(output, capsys):
     (output / "embeddings" / "part-x.parquet").write_bytes(b"no file of a run")
     assert len(bert_embed.read(output)[0]) == 3

@@ -8,7 +8,6 @@ import sys
 import tarfile
 import time
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from pathlib import Path
 
 import pytest
 from apache_beam.internal import pickler
@@ -125,18 +124,6 @@ def test_a_job_is_described_whole(on_processors, dataflow):
     graph = dataflow.graph(job)
     assert not hinted(graph)
     assert vars(handler(graph))["threads"] == 1, "there is a process a core"
-
-
-def test_the_model_is_no_part_of_the_graph(on_processors, dataflow, tiny_bundle):
-    graph = dataflow.staged_graph(on_processors[0])
-    assert len(graph) < 100_000
-    data = Path(tiny_bundle, "float32.tflite").read_bytes()
-    pieces = {data[at : at + 16] for at in range(0, len(data) - 16, 1024)}
-    pieces = {piece for piece in pieces if len(set(piece)) > 8}
-    assert len(pieces) > 10
-    assert not [piece for piece in pieces if piece in graph]
-    [there] = dataflow.gcs.root.glob("dataflow/tmp/bundles/*/float32.tflite")
-    assert there.read_bytes() == data
 
 
 @pytest.mark.parametrize(

@@ -39,12 +39,6 @@ def test_a_plan_waits_once_and_not_for_long(without_google, monkeypatch, run, ti
     assert time.monotonic() - began < 15
 
 
-def test_a_wrong_table_is_said_before_the_input_is_looked_for(without_google, run):
-    flags = {"output_format": "bigquery", "output_table": "vectors.news"}
-    message = "--output_table 'vectors.news' is not a table: write project:dataset.table"
-    run.refused("gs://nobody/a.txt", message, **flags)
-
-
 def test_bigquery_out_of_reach_is_said_soon(monkeypatch, run):
     monkeypatch.setattr("bert_embed.transforms.bigquery.client.FIRST_ANSWER", 0.1)
     monkeypatch.setenv("BIGQUERY_EMULATOR_HOST", CLOSED)

@@ -106,10 +106,8 @@ def test_all_kinds_of_a_run_have_the_same_parts(both, scipy, monkeypatch):
 @pytest.mark.parametrize(
     ("model", "kinds", "more"),
     [
-        ("sparse", "dense,sparse", {"top_k": 20}),
-        ("multi", "dense,multi", {"output_dtype": "int8"}),
         ("scores", "dense,scores", {"granularity": "sentence,token"}),
-        ("m3", "dense,sparse,multi", {}),
+        ("m3", "dense,sparse,multi", {"top_k": 20, "output_dtype": "int8"}),
     ],
 )
 def test_a_killed_run_of_all_kinds_continues_to_the_same_bytes(

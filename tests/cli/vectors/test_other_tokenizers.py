@@ -74,14 +74,3 @@ def test_kept_examples_give_the_vectors_of_the_texts(tmp_path, run, command, fol
         settings = json.loads((examples / "examples.json").read_text())
         starts = bert_embed.load(model).units(TEXTS[0], prompt=PROMPT).starts
         assert settings["prompt_tokens"] == int((starts[1:] >= 0).argmax())
-
-
-def test_pairs_are_rows_of_the_encoder(run, folder, model, encoder):
-    output = run(folder / "in.jsonl", model=model, text_b_column="b")
-    wanted = encoder.encode(TEXTS, SECOND)
-    np.testing.assert_allclose(vectors(output), wanted, atol=1e-5)
-    tokenizer = encoder.tokenizer
-    pairs = zip(TEXTS, SECOND, strict=True)
-    for row, pair in zip(encoder.units(TEXTS, texts_b=SECOND), pairs, strict=True):
-        around = 2 + tokenizer.separators
-        assert len(row.texts) == sum(len(tokenizer.encode(text)) - 2 for text in pair) + around

@@ -88,20 +88,6 @@ def test_roles_are_those_of_the_page():
     assert not re.search(r"roles/(owner|editor|viewer)\b", EVERY)
 
 
-def test_one_page_alone_has_a_table_of_roles():
-    named = re.compile(
-        r"`(?:roles/)?((?:bigquery|storage|dataflow|artifactregistry)\.[a-z]+[A-Z]?\w*)`"
-    )
-    pages = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("deploy/**/README.md")]
-    tables = {
-        page.name
-        for page in pages
-        for line in page.read_text("utf-8").splitlines()
-        if line.startswith("|") and named.search(line)
-    }
-    assert tables == {"cloud.md"}
-
-
 @pytest.mark.parametrize(
     "what",
     ["a BigQuery table or query in, a table in `--skip_existing`", "`--output_format bigquery`"],
