@@ -60,7 +60,7 @@ def changes(output):
     return tuple(found.get(name) for name in ("new", "changed", "gone", "earlier", "withheld"))
 
 
-@pytest.fixture(scope="module", params=["parquet", "jsonl", "tfrecord", "chunks"])
+@pytest.fixture(scope="module", params=["tfrecord", "chunks"])
 def days(request, tiny_bundle, tmp_path_factory):
     kind = request.param
     flags = CHUNKS if kind == "chunks" else {"output_format": kind}
