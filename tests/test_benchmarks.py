@@ -1,6 +1,7 @@
 """The proof that the sides of a benchmark computed the same."""
 
 import json
+import sys
 
 import pyarrow as pa
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from benchmarks.cost import cost
 from benchmarks.end_to_end import difference
 from benchmarks.run import RESULTS
-from tests.support.command import ROOT
+from tests.support.command import ROOT, ran
 
 
 def test_sides_are_compared_entry_by_entry():
@@ -33,6 +34,20 @@ def test_multi_vectors_of_another_number_of_tokens_are_not_compared():
     assert difference("multi", two, moved) == 0.5
     with pytest.raises(RuntimeError, match="not the same number"):
         difference("multi", two, one_less)
+
+
+@pytest.mark.parametrize("side", ["engine", "huggingface_tokenizers"])
+def test_the_environment_of_peers_has_what_a_side_imports_of_ours(side):
+    """Peers run in an environment without our packages, where a side reads our modules."""
+    code = f"""
+import importlib.metadata, sys, benchmarks.sides.{side}
+known = importlib.metadata.packages_distributions()
+loaded = {{name.partition(".")[0] for name in sys.modules}} & known.keys()
+print(*(known[name][0] for name in loaded - {{"google"}}))  # whose name packages share
+"""
+    names = ran([sys.executable, "-c", code]).stdout.lower().replace("_", "-").split()
+    pins = (ROOT / "benchmarks" / "requirements.txt").read_text("utf-8").lower()
+    assert [name for name in names if f"\n{name}==" not in pins] == ["bert-embed"]
 
 
 def test_the_readme_has_the_cost_of_what_was_measured(tmp_path):

@@ -17,7 +17,6 @@ import numpy as np
 
 from benchmarks.measure import answer_lines
 from bert_embed.backends.runner import RowSpec, pad_rows, plan_batches
-from bert_embed.text.documents import TokenRows
 
 OURS, TENSORFLOW = "ours", "our graph in TensorFlow"
 _ROWS, _HIDDEN, _INNER, _PRODUCTS = 1024, 384, 1536, 40
@@ -89,6 +88,7 @@ def _ours(engine: str, model: Path, precision: str) -> Embed:
     from bert_embed.backends.choose import load_engine
     from bert_embed.bundle.find import resolve_model
     from bert_embed.model import Embedder
+    from bert_embed.text.documents import TokenRows
     from tests.support.engines import load_tensorflow
 
     load = load_engine if engine == OURS else load_tensorflow
