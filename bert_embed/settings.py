@@ -42,7 +42,7 @@ DEFAULT_OVERLAP = 64  # tokens that windows share, at most half a window
 # Of both specs, in JSON and in fingerprints only where not the default.
 SELDOM: Mapping[str, Any] = {
     **{"vectors": ["dense"], "top_k": None, "marker": None},
-    **{"chunk_context": [], "dim_last": False},
+    **{"chunk_context": [], "dim_last": False, "layer_weights": [], "token_dense": 0},
 }
 HEADINGS = "headings"  # in chunk_context, the headings of Markdown above a chunk
 DOCUMENT_CONTEXT = "document"  # in chunk_context, all of it: a chunk is the mean of its tokens
@@ -79,6 +79,9 @@ class VectorSpec:
         dim: How many of the first numbers to keep; None keeps all.
         dim_last: Whether `dim` cuts vectors of unit length, which are then shorter, as truncate_dim
             of sentence-transformers does; else they are cut first.
+        layer_weights: Weights of `layers` in sum and mean; () are all 1.
+        token_dense: Output width of the model's modules on tokens, which come before the pooling;
+            0 omits them.
     """
 
     layers: tuple[int, ...] = (-1,)
@@ -90,12 +93,15 @@ class VectorSpec:
     normalize: bool = False
     dim: int | None = None
     dim_last: bool = False
+    layer_weights: tuple[float, ...] = ()
+    token_dense: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", whole_numbers("layers", self.layers))
         if not self.layers:
             raise SettingError("layers", "must name at least one layer")
         one_of("layer_combine", self.layer_combine, LAYER_COMBINES)
+        self._check_weights()
         one_text("pooling", self.pooling)
         names = self.pooling.split(",")
         for name in names:
@@ -112,6 +118,19 @@ class VectorSpec:
         object.__setattr__(self, "dense", dense)
         if self.dim is not None:
             object.__setattr__(self, "dim", whole_number("dim", self.dim, least=1))
+
+    def _check_weights(self) -> None:
+        weights = tuple(map(float, self.layer_weights))
+        object.__setattr__(self, "layer_weights", weights)
+        if weights and (
+            len(weights) != len(self.layers)
+            or self.layer_combine not in ("sum", "mean")
+            or sum(weights) == 0
+        ):
+            raise SettingError(
+                "layer_weights",
+                "must be a number for each of layers, of a sum or mean, that do not cancel out",
+            )
 
     @cached_property
     def pooled(self) -> "VectorSpec":
@@ -173,6 +192,8 @@ class VectorSpec:
     def pooled_width(self, config: EncoderConfig) -> int:
         """Returns the width of the pooling's output, of a stack for one layer."""
         count = len(self.layer_numbers(config))  # also checks them
+        if self.token_dense and self.pooling != "pooler":
+            return self.token_dense * len(self.poolings)
         joined = count if self.layer_combine == "concat" else 1
         return config.hidden_size * len(self.poolings) * joined
 
@@ -608,6 +629,8 @@ def spec_with(spec: VectorSpec, **changes: Any) -> VectorSpec:
     changes = {name: value for name, value in changes.items() if value is not None}
     if changes.keys() & {"dim", "normalize"}:
         changes = {"dim_last": False, **changes}  # what the caller asks for has unit length at last
+    if changes.keys() & {"layers", "layer_combine"}:
+        changes = {"layer_weights": (), **changes}  # they are of the model's own layers
     changed = replace(spec, **changes)
     if "layers" in changes and len(changed.layers) > 1 and "layer_combine" not in changes:
         raise SettingError(

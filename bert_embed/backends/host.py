@@ -20,7 +20,7 @@ from bert_embed.backends.protocol import Graph, PaddedRows, Shape
 from bert_embed.backends.runner import CPU_BATCH_TOKENS, AnyShape
 from bert_embed.bundle.bundle import Bundle, load_tensors
 from bert_embed.models.encoder import EncoderConfig
-from bert_embed.models.modules import POOLED, modules_graph
+from bert_embed.models.modules import OF_TOKENS, POOLED, modules_graph
 from bert_embed.models.static import WORDS, StaticConfig
 from bert_embed.settings import OutputSpec, VectorSpec
 
@@ -73,7 +73,8 @@ class Wanted:
             outputs[kind] = call(kind, states[self.config.num_hidden_layers])
         if self.output_spec.tokens:
             chosen = [states[number] for number in self._token_numbers]
-            outputs["tokens"] = _joined(xp, combine_layers(xp, chosen, spec.layer_combine))
+            combined = combine_layers(xp, chosen, spec.layer_combine, spec.layer_weights)
+            outputs["tokens"] = _joined(xp, combined)
         if not self.output_spec.sentences:
             return outputs
         chosen = [states[number] for number in self._numbers]
@@ -81,20 +82,26 @@ class Wanted:
             outputs["sentences"] = call("pooler", chosen[0][:, 0])
             return outputs
         counted = counted_tokens(xp, ids, mask, self.special_ids, spec, self.head)
-        layers = combine_layers(xp, chosen, spec.layer_combine)
+        layers = combine_layers(xp, chosen, spec.layer_combine, spec.layer_weights)
+        if spec.token_dense:
+            layers = [call("token_modules", layer) for layer in layers]
         pooled = [pool(xp, layer, counted, mask, spec.poolings) for layer in layers]
         outputs["sentences"] = _joined(xp, pooled)
         return outputs
 
 
-def combine_layers(xp: Any, states: Sequence[Any], combine: str) -> list[Any]:
+def combine_layers(
+    xp: Any, states: Sequence[Any], combine: str, weights: Sequence[float] = ()
+) -> list[Any]:
     """Returns one array `[batch, length, width]`; for "stack" one for each state."""
     if combine == "stack":
         return list(states)
     if combine == "concat":
         return [_joined(xp, states)]
+    if weights:
+        states = [state * weight for state, weight in zip(states, weights, strict=True)]
     total = sum(states[1:], start=states[0])
-    return [total / len(states) if combine == "mean" else total]
+    return [total / (sum(weights) or len(states)) if combine == "mean" else total]
 
 
 def counted_tokens(
@@ -224,6 +231,8 @@ def tail(bundle: Bundle, ops: Any, name: str, x: Any) -> Any:
         return ops.activated(ops.product(x, "pooler"), "tanh")
     if name == "modules":
         return modules_graph(bundle.dense, ops, x)
+    if name == "token_modules":
+        return modules_graph(bundle.token_dense, ops, ops.flat(x), OF_TOKENS)
     return bundle.heads[name].graph(ops, ops.flat(x))
 
 

@@ -25,7 +25,7 @@ from bert_embed.models.families import BY_ARCHITECTURE
 from bert_embed.models.heads.head import Head
 from bert_embed.models.heads.kinds import heads_from_json, heads_to_json
 from bert_embed.models.heads.sparse import SparseHead
-from bert_embed.models.modules import Module, module_from_dict, module_shapes
+from bert_embed.models.modules import OF_TOKENS, Module, module_from_dict, module_shapes
 from bert_embed.settings import BY_NAME, VectorSpec
 from bert_embed.storage.local import is_file, opened, stat
 
@@ -71,7 +71,7 @@ _PLAIN = (
 )
 # What is there only where it is something else.
 _SELDOM: dict[str, Any] = {
-    **{"similarity": "cosine", "top_k": None, "heads": {}},
+    **{"similarity": "cosine", "top_k": None, "token_dense": [], "heads": {}},
     "names_pooling": True,
 }
 
@@ -99,6 +99,7 @@ class Bundle:
     names_pooling: bool = True  # whether its files say how tokens become a vector
     has_pooler: bool = True  # whether the weights include the dense layer over [CLS]
     dense: tuple[Module, ...] = ()  # the model's own modules behind the pooling, in order
+    token_dense: tuple[Module, ...] = ()  # those before it, over the vectors of tokens
     # What makes other kinds of vectors, by `bert_embed.models.heads.kinds.ROW_KINDS`.
     heads: Mapping[str, Head] = field(default_factory=dict)
     default_vectors: tuple[str, ...] = ("dense",)  # the kinds of vectors that the model is for
@@ -136,8 +137,9 @@ class Bundle:
 
     @property
     def per_token(self) -> tuple[str, ...]:
-        """The kinds of which an engine computes something for each token, behind the layers."""
-        return tuple(kind for kind, head in self.heads.items() if head.per_token)
+        """What an engine computes of each token, behind the layers: kinds, or the modules."""
+        kinds = [kind for kind, head in self.heads.items() if head.per_token]
+        return (*kinds, *(["token_modules"] if self.token_dense else []))
 
     @property
     def unread(self) -> tuple[str, ...]:
@@ -160,6 +162,13 @@ class Bundle:
         if spec.pooling == "pooler" and not self.has_pooler:
             problem = f"must not be pooler for this model, its weights have none: {self.path}"
             raise SettingError("pooling", problem)
+        if spec.token_dense and spec.layer_combine == "concat" and len(spec.layers) > 1:
+            raise SettingError(
+                "layer_combine",
+                f"concat gives {len(spec.layers) * self.config.hidden_size} numbers a token, but "
+                f"the model's Dense module takes {self.token_dense[0].in_features}: take sum, "
+                "mean, stack or last",
+            )
         if not spec.dense:
             return
         if not self.dense:
@@ -207,7 +216,7 @@ class Bundle:
         """Returns the fingerprint of such a model with these tensors and this vocabulary."""
         said = self.described()
         parts = {name: said[name] for name in ("config", "tokenizer", "dense", "heads")}
-        return model_fingerprint(tensors, vocabulary, **parts)
+        return model_fingerprint(tensors, vocabulary, **parts, token_dense=said["token_dense"])
 
     def described(self) -> dict[str, Any]:
         """Returns what bundle.json says of the model, its files apart, as JSON-able values."""
@@ -217,6 +226,7 @@ class Bundle:
             "tokenizer": dict(self.tokenizer_settings),
             "defaults": self.defaults.to_dict(),
             "dense": [module.to_dict() for module in self.dense],
+            "token_dense": [module.to_dict() for module in self.token_dense],
             "heads": heads_to_json(self.heads),
             "default_vectors": list(self.default_vectors),
             "prompts": dict(self.prompts),
@@ -225,7 +235,7 @@ class Bundle:
     def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
         """Returns the shape of each tensor by name, those of heads included."""
         shapes = tensor_shapes(self.config, self.has_pooler)
-        shapes |= module_shapes(self.dense)
+        shapes |= module_shapes(self.dense) | module_shapes(self.token_dense, OF_TOKENS)
         for head in self.heads.values():
             shapes |= head.shapes(self.config)
         return shapes
@@ -324,6 +334,7 @@ def read_bundle(path: str | os.PathLike[str], weights: Container[str] | None = N
             tokenizer_settings=dict(said["tokenizer"]),
             defaults=VectorSpec.from_dict(said["defaults"]),
             dense=tuple(map(module_from_dict, said["dense"])),
+            token_dense=tuple(map(module_from_dict, said["token_dense"])),
             heads=heads_from_json(said["heads"], METADATA),
             default_vectors=tuple(said["default_vectors"]),
             prompts=dict(said["prompts"]),

@@ -117,6 +117,7 @@ def model_fingerprint(
     tokenizer: Mapping[str, Any],
     dense: Sequence[Mapping[str, Any]] = (),
     heads: Mapping[str, Mapping[str, Any]] | None = None,
+    token_dense: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """Hash, hexadecimal, of what decides hidden states: not pooling, length, prompts of a run."""
     digest = hashlib.sha256()
@@ -131,6 +132,8 @@ def model_fingerprint(
     }
     if dense:
         values["dense"] = list(dense)
+    if token_dense:
+        values["token_dense"] = list(token_dense)
     if heads:
         values["heads"] = heads
     digest.update(json.dumps(values, sort_keys=True).encode())

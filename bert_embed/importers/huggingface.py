@@ -130,6 +130,13 @@ def import_huggingface(
 
 def _fitting(settings: FolderSettings, config: EncoderConfig, root: Path) -> FolderSettings:
     """Checks the modules' widths; returns the settings without a `dim` that cuts nothing."""
+    weighted = settings.defaults.layer_weights
+    if weighted and settings.defaults.layers[-1] != config.num_hidden_layers:
+        raise InputError(
+            f"{root}: num_hidden_layers of module WeightedLayerPooling must be "
+            f"{config.num_hidden_layers}, as the model has, got {settings.defaults.layers[-1]}"
+        )
+    check_widths(settings.token_dense, config.hidden_size, root)
     width = check_widths(settings.dense, settings.defaults.pooled_width(config), root)
     if (settings.defaults.dim or 0) <= width:
         return settings

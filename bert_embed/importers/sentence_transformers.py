@@ -1,8 +1,9 @@
 """Reads the settings of a sentence-transformers folder, such as pooling, Dense and prompts."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from bert_embed.importers.weights import (
     read_json,
     read_object,
 )
-from bert_embed.models.modules import POOLED, DenseModule, LayerNormModule, Module
+from bert_embed.models.modules import OF_TOKENS, POOLED, DenseModule, LayerNormModule, Module
 from bert_embed.settings import VectorSpec
 
 CONVERT = "SentenceTransformer(folder).save_pretrained(new_folder) of sentence-transformers"
@@ -100,6 +101,30 @@ def _splade_pooling(path: Path) -> Mapping[str, str]:
     return settings
 
 
+def _weighted_layers(folder: Path, encoder: Path) -> dict[str, Any]:
+    """Returns what a WeightedLayerPooling says of a VectorSpec: layers and their weights."""
+    values = read_object(folder / "config.json")
+    values.refuse_unknown({"layer_start", "num_hidden_layers", *_WIDTHS})
+    if optional_object(encoder / "config.json").get("output_hidden_states") is not True:
+        raise values.error(
+            "module WeightedLayerPooling does nothing in sentence-transformers, because "
+            f"output_hidden_states of {encoder / 'config.json'} is not true; set it, or remove the "
+            "module from modules.json"
+        )
+    first, last = values.get("layer_start", 4), values.get("num_hidden_layers", 12)
+    if not type(first) is type(last) is int or not 0 <= first <= last:
+        raise values.error(
+            "layer_start and num_hidden_layers must be whole numbers, the first not larger, got "
+            f"{first!r} and {last!r}"
+        )
+    arrays = read_arrays(folder, CONVERT)
+    expected = {"layer_weights": (last + 1 - first,)}
+    check_shapes(folder, arrays, expected, "a WeightedLayerPooling module")
+    weights = tuple(arrays["layer_weights"].tolist())
+    layers = tuple(range(first, last + 1))
+    return {"layers": layers, "layer_combine": "mean", "layer_weights": weights}
+
+
 def check_widths(modules: Iterable[Module], width: int, source: Path) -> int:
     """Checks that modules, in order, take what comes before; returns the width of the last one."""
     for number, module in enumerate(modules):
@@ -172,7 +197,8 @@ class FolderSettings:
     is_static: bool = False  # a StaticEmbedding, of which tokenizer and table are there
     defaults: VectorSpec = field(default_factory=VectorSpec)
     dense: tuple[Module, ...] = ()  # behind the pooling, in order
-    tensors: Mapping[str, np.ndarray] = field(default_factory=dict)  # float32, of these
+    token_dense: tuple[Module, ...] = ()  # before it, on tokens
+    tensors: Mapping[str, np.ndarray] = field(default_factory=dict)  # float32, of both
     prompts: Mapping[str, str] = field(default_factory=dict)  # by name
     default_prompt: str = ""  # a name; "" for none
     similarity: str = "cosine"  # of dense vectors
@@ -187,13 +213,22 @@ class FolderSettings:
     @property
     def bundled(self) -> dict[str, Any]:
         """Those that the model's bundle keeps as they are."""
-        names = ("defaults", "dense", "similarity", "top_k", "prompts")
+        names = ("defaults", "dense", "token_dense", "similarity", "top_k", "prompts")
         return {name: getattr(self, name) for name in (*names, "default_prompt", "names_pooling")}
 
 
 def is_sentence_transformers(source: Path) -> bool:
     """Returns whether the folder has modules, and not only an encoder."""
     return (source / MODULES).is_file()
+
+
+_TOKEN_DENSE = "Dense on token_embeddings"
+_Reader = Callable[[Path], tuple[Module, dict[str, np.ndarray]]]
+_LAYERS: Mapping[str, tuple[_Reader, str]] = {
+    "Dense": (read_dense, POOLED),
+    "LayerNorm": (read_layer_norm, POOLED),
+    _TOKEN_DENSE: (partial(read_dense, takes=("token_embeddings",)), OF_TOKENS),
+}
 
 
 def read_settings(source: Path) -> FolderSettings:
@@ -205,7 +240,7 @@ def read_settings(source: Path) -> FolderSettings:
         listed, query_weights = _routes(source, listed[0][1])
     encoder, is_static, splade = "", False, None
     spec: dict[str, Any] = {}  # how vectors are computed
-    dense: list[Module] = []
+    layered: dict[str, list[Module]] = {POOLED: [], OF_TOKENS: []}
     tensors: dict[str, np.ndarray] = {}
     for kind, path in _ordered(source, listed):
         folder = inside(source, path)
@@ -216,16 +251,20 @@ def read_settings(source: Path) -> FolderSettings:
         elif kind == "SpladePooling":
             splade = _splade_pooling(folder / "config.json")
             _check_task(inside(source, encoder), listed[0][0])
+        elif kind == "WeightedLayerPooling":
+            spec |= _weighted_layers(folder, inside(source, encoder))
         elif kind == "Normalize":
             values = optional_object(folder / "config.json")
             values.refuse_unknown(_NAMES)
             values.check_vector_names()
             spec["normalize"] = True
         else:
-            module, arrays = read_dense(folder) if kind == "Dense" else read_layer_norm(folder)
-            tensors |= {f"{POOLED}/{len(dense)}/{name}": array for name, array in arrays.items()}
-            dense.append(module)
-            spec["dense"] = module.out_features
+            read, prefix = _LAYERS[kind]
+            module, arrays = read(folder)
+            at = f"{prefix}/{len(layered[prefix])}"
+            tensors |= {f"{at}/{name}": array for name, array in arrays.items()}
+            layered[prefix].append(module)
+            spec[prefix] = module.out_features
     named = optional_object(source / MODEL)
     task = _task(source, listed, "feature-extraction" if splade is None else "fill-mask", named)
     prompts, default = read_prompts(named), named.get("default_prompt_name") or ""
@@ -242,7 +281,8 @@ def read_settings(source: Path) -> FolderSettings:
         encoder=encoder,
         is_static=is_static,
         defaults=VectorSpec(**spec),
-        dense=tuple(dense),
+        dense=tuple(layered[POOLED]),
+        token_dense=tuple(layered[OF_TOKENS]),
         tensors=tensors,
         prompts=prompts,
         default_prompt=default,
@@ -277,7 +317,9 @@ _ON_VECTORS = ("Dense", "LayerNorm", "Normalize")
 _FOLLOWERS = {
     "": ("Transformer", "MLMTransformer", "StaticEmbedding"),
     "StaticEmbedding": _ON_VECTORS,
-    "Transformer": ("Pooling", "SpladePooling"),
+    "Transformer": ("Pooling", "SpladePooling", "WeightedLayerPooling", _TOKEN_DENSE),
+    "WeightedLayerPooling": ("Pooling", _TOKEN_DENSE),
+    _TOKEN_DENSE: ("Pooling", _TOKEN_DENSE),
     "MLMTransformer": ("SpladePooling",),
     "SpladePooling": (),
     "Pooling": _ON_VECTORS,
@@ -341,6 +383,10 @@ def _ordered(source: Path, modules: list[tuple[str, str]]) -> Iterator[tuple[str
     for kind, place in modules:
         if kind == "Dropout":  # has an effect in training only
             continue
+        if kind == "Dense" and _TOKEN_DENSE in _FOLLOWERS[before]:
+            values = optional_object(inside(source, place) / "config.json")
+            if values.get("module_input_name") == "token_embeddings":
+                kind = _TOKEN_DENSE
         if kind not in _FOLLOWERS:
             raise InputError(
                 f"{path}: module {kind} is not supported, only "

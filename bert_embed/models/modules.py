@@ -12,8 +12,8 @@ from bert_embed.base.errors import InputError
 from bert_embed.models.encoder import Ops, Sizes, norm_shapes, product_shapes
 
 DENSE_ACTIVATIONS = ("identity", "tanh", "relu", "gelu", "sigmoid", "silu")
-# What names of tensors begin with.
-POOLED = "dense"
+# What names of tensors begin with: of modules behind the pooling, and before it.
+POOLED, OF_TOKENS = "dense", "token_dense"
 _TORCH_EPSILON = 1e-5  # of torch.nn.LayerNorm
 
 
@@ -102,16 +102,16 @@ def module_from_dict(values: Mapping[str, Any]) -> Module:
     return MODULES[kind].from_dict(fields)
 
 
-def module_shapes(modules: Sequence[Module]) -> dict[str, tuple[int, ...]]:
+def module_shapes(modules: Sequence[Module], prefix: str = POOLED) -> dict[str, tuple[int, ...]]:
     """Returns the shape of each tensor of modules by name."""
     shapes: dict[str, tuple[int, ...]] = {}
     for number, module in enumerate(modules):
-        shapes |= module.shapes(f"{POOLED}/{number}")
+        shapes |= module.shapes(f"{prefix}/{number}")
     return shapes
 
 
-def modules_graph(modules: Sequence[Module], ops: Ops, x: Any) -> Any:
+def modules_graph(modules: Sequence[Module], ops: Ops, x: Any, prefix: str = POOLED) -> Any:
     """Adds modules in their order, on `[rows, width]`."""
     for number, module in enumerate(modules):
-        x = module.graph(ops, x, f"{POOLED}/{number}")
+        x = module.graph(ops, x, f"{prefix}/{number}")
     return x

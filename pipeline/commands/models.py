@@ -139,7 +139,7 @@ def model_facts(bundle: Bundle) -> dict[str, Any]:
         "weight_bytes": bundle.sizes()[WEIGHTS],
         **of("has_pooler", "tokenizer", "max_seq_length", "defaults"),
         "width": bundle.defaults.width(bundle.config),
-        **of("dense", "heads", "default_vectors", "similarity", "top_k"),
+        **of("dense", "token_dense", "heads", "default_vectors", "similarity", "top_k"),
         **of("prompts", "default_prompt", "source", "licence"),
     }
 
@@ -151,7 +151,7 @@ def _json_lines(facts: dict[str, Any]) -> list[str]:
 def _table(bundle: Bundle, facts: dict[str, Any]) -> list[str]:
     """The facts for reading, one a line."""
     config, spec = bundle.config, bundle.defaults
-    modules = [*map(str, bundle.dense)]
+    modules = [*(f"of tokens {module}" for module in bundle.token_dense), *map(str, bundle.dense)]
     parts = [f"layers {','.join(map(str, spec.layers))} {spec.layer_combine}", spec.pooling]
     parts += ["special tokens counted" if spec.pool_special_tokens else "no special tokens"]
     parts += [] if spec.pool_prompt else ["no prompt"]

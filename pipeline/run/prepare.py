@@ -274,6 +274,12 @@ def _text_spec(options: Options, bundle: Bundle, vector_spec: VectorSpec) -> Tex
     if text_spec.pools_late and vector_spec.pooling != "mean":
         said = f"takes the mean of tokens and conflicts with pooling {vector_spec.pooling}"
         raise SettingError("chunk_context", f"document {said}", "pooling")
+    if text_spec.pools_late and vector_spec.token_dense:
+        raise SettingError(
+            "chunk_context",
+            "document takes the mean of hidden states, but this model has modules on tokens before "
+            "its pooling: leave it out",
+        )
     bundle.check_vectors(text_spec.vectors)
     if text_spec.needs_tokens:
         vector_spec.token_shape(bundle.config)

@@ -75,9 +75,10 @@ class JaxEngine(ProgramEngine):
         by_row = self._by_row
 
         def compiled(exact: bool) -> Any:
+            settings = wanted, bundle.heads, bundle.token_dense
             # To copy them costs a GPU less than to fetch all; what it costs a TPU, nobody measured.
             in_parts = self._device != "tpu"
-            function: Any = partial(program, wanted, bundle.heads, exact=exact, in_parts=in_parts)
+            function: Any = partial(program, *settings, exact=exact, in_parts=in_parts)
             function = on_all_chips(function, by_row)
             function.__name__ = self._cache.name
             jitted = jax.jit(

@@ -28,6 +28,8 @@ from bert_embed.backends.jax.kernels import UNSEEN, flash_attention
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.head import Head
+from bert_embed.models.modules import OF_TOKENS, Module, modules_graph
+from bert_embed.settings import VectorSpec
 
 _LEAST = -1e30  # below every number, so that what does not count is never the maximum
 _FEW = 512  # rows of a table, up to which a TPU is faster by a product than by a gather
@@ -50,6 +52,7 @@ Weights = Mapping[str, jax.Array]
 def program(
     wanted: Wanted,
     heads: Mapping[str, Head],
+    token_modules: Sequence[Module],
     weights: Weights,
     ids: jax.Array,
     types: jax.Array,
@@ -84,10 +87,10 @@ def program(
         outputs["tokens" if head.per_token else of_texts][kind] = output
     if output_spec.tokens:
         chosen = [states[number] for number in spec.token_layer_numbers(config)]
-        outputs["tokens"]["tokens"] = ops.joined(combine_layers(jnp, chosen, spec.layer_combine))
+        outputs["tokens"]["tokens"] = ops.joined(_combined(spec, chosen))
     if output_spec.sentences:
         chosen = [states[number] for number in spec.layer_numbers(config)]
-        outputs["texts"]["sentences"] = _sentences(wanted, ops, layout, ids, chosen)
+        outputs["texts"]["sentences"] = _sentences(wanted, token_modules, ops, layout, ids, chosen)
     for name, texts in outputs["texts"].items():
         ends = _parts(texts.shape[1], _FIRST_OF_ROW if in_parts else texts.shape[1])
         outputs["texts"][name] = tuple(
@@ -172,8 +175,13 @@ class _PackedTexts:
         return jnp.moveaxis(jax.lax.map(of_text, jnp.arange(self.lengths.shape[1])), 0, 1)
 
 
+def _combined(spec: VectorSpec, states: Sequence[jax.Array]) -> list[jax.Array]:
+    return combine_layers(jnp, states, spec.layer_combine, spec.layer_weights)
+
+
 def _sentences(
     wanted: Wanted,
+    token_modules: Sequence[Module],
     ops: "_PackedOps",
     layout: _PackedTexts,
     ids: jax.Array,
@@ -194,7 +202,12 @@ def _sentences(
         some = (layout.of_text * counted[:, None]).max(axis=-1)  # `[rows, texts]`
         counts = jnp.einsum("rtl,rt->rl", layout.of_text, some, precision=_HIGHEST)
         counted = jnp.where(counts > 0, counted, whole)
-    layers = combine_layers(jnp, states, spec.layer_combine)
+    layers = _combined(spec, states)
+    if spec.token_dense:
+        layers = [
+            modules_graph(token_modules, ops, layer, OF_TOKENS).astype(jnp.float32)
+            for layer in layers
+        ]
     pooled = [
         _POOLINGS[pooling](layout, layer, counted) for layer in layers for pooling in spec.poolings
     ]

@@ -42,6 +42,7 @@ def write_litert(folder: str, bundle: Bundle, tensors: _Tensors) -> None:
             `[batch * length, hidden]` each, the embeddings and the layers in order.
         pooler: `x` float32 `[rows, hidden]`, last states of [CLS], to the pooler's output.
         modules: `x` float32 `[rows, in_features]` through all modules behind the pooling.
+        token_modules: `x` float32 `[batch, length, hidden]` through all modules before it.
         sparse, multi, scores: `x` float32 `[batch, length, hidden]`, last states, to `Head.graph`.
             `cut_model` alone gives those of kinds that are `Bundle.heads_apart`.
 
@@ -58,7 +59,9 @@ def write_litert(folder: str, bundle: Bundle, tensors: _Tensors) -> None:
     widths |= {"modules": bundle.dense[0].in_features} if bundle.dense else {}
     inputs = {name: {"x": ([-1, width], "float32")} for name, width in widths.items()}
     states = {"x": ([-1, -1, config.hidden_size], "float32")}
-    inputs |= dict.fromkeys(bundle.heads, states)
+    inputs |= dict.fromkeys(
+        (*bundle.heads, *(["token_modules"] if bundle.token_dense else [])), states
+    )
     ids = dict.fromkeys(("input_ids", "type_ids", *(["mask"] if masked else [])), _IDS)
     for precision, name in FILES.items():
         file, int8 = ModelFile(), precision == "int8"

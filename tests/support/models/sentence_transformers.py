@@ -36,6 +36,11 @@ def dense(width: int, out: int, activation: str = "activation.Tanh", **more: Any
     return {"in_features": width, "out_features": out, "activation_function": function, **more}
 
 
+def on_tokens(width: int, out: int, activation: str, **more: Any) -> dict[str, Any]:
+    """Returns the config.json of a Dense module before the pooling."""
+    return dense(width, out, activation, module_input_name="token_embeddings", **more)
+
+
 # Modules behind the pooling, whose vectors truncate_dim of a file or of a call may cut.
 CHAINS: dict[str, dict[str, Any]] = {
     "pooled": {},
@@ -77,12 +82,26 @@ CASES: dict[str, dict[str, Any]] = {
         ],
         "normalize": True,
     },
+    "on_tokens": {
+        "before": [on_tokens(32, 24, "activation.GELU"), on_tokens(24, 40, "activation.Tanh")],
+        "pooling": {"pooling_mode": ["max", "mean"]},
+        "modules": [dense(80, 12, "linear.Identity")],
+    },
+    "weighted": {
+        "before": [
+            {"embedding_dimension": 32, "layer_start": 1, "num_hidden_layers": 3},
+            on_tokens(32, 16, "activation.ReLU", bias=False),
+        ],
+        "pooling": {"pooling_mode": "mean"},
+        "layers": 3,
+    },
 }
 
 
 def write_sentence_transformers(
     folder: Path,
     *,
+    before: Sequence[Mapping[str, Any]] = (),
     pooling: Mapping[str, Any] | None = None,
     modules: Sequence[Mapping[str, Any]] = (),
     normalize: bool = False,
@@ -94,7 +113,8 @@ def write_sentence_transformers(
 
     Args:
         folder: Made if it is not there.
-        pooling: The config.json of the pooling.
+        before: The config.json of each module before the pooling, on tokens.
+        pooling: That of the pooling.
         modules: Those of the modules behind it.
         normalize: Whether vectors have unit length.
         prompts: Those of the model.
@@ -108,7 +128,7 @@ def write_sentence_transformers(
     tensors = write_tiny_huggingface(folder, pooling=said, **model)
     random = np.random.default_rng(3)
     names, weights = ["Transformer"], []
-    for config in (said, *modules):
+    for config in (*before, said, *modules):
         kind = "Pooling" if config is said else _kind(config)
         place = f"{len(names)}_{kind}"
         names.append(kind)
@@ -120,6 +140,8 @@ def write_sentence_transformers(
             }
             save_file(arrays, folder / place / "model.safetensors")
             weights.append(arrays)
+    if "WeightedLayerPooling" in names:
+        change(folder, {"config.json": {"output_hidden_states": True}})
     write_kinds(folder, [*names, *(["Normalize"] if normalize else [])])
     config = {"prompts": prompts or {}, "default_prompt_name": default_prompt}
     write(folder, {"config_sentence_transformers.json": config})
@@ -139,7 +161,9 @@ def write_pairs_model(folder: Path, name: str) -> None:
 
 
 def _kind(config: Mapping[str, Any]) -> str:
-    return "Dense" if "in_features" in config else "LayerNorm"
+    if "in_features" in config:
+        return "Dense"
+    return "LayerNorm" if "dimension" in config else "WeightedLayerPooling"
 
 
 def _dense_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -155,6 +179,9 @@ def _dense_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 _SHAPES: dict[str, Callable[[Mapping[str, Any]], dict[str, tuple[int, ...]]]] = {
     "Dense": _dense_shapes,
     "LayerNorm": lambda config: dict.fromkeys(("norm.weight", "norm.bias"), (config["dimension"],)),
+    "WeightedLayerPooling": lambda config: {
+        "layer_weights": (config["num_hidden_layers"] + 1 - config["layer_start"],)
+    },
 }
 
 

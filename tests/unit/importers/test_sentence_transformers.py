@@ -167,7 +167,7 @@ def test_modules_and_dims_and_normalize_in_every_order(tmp_path, name, saved):
 @pytest.mark.parametrize(
     ("kinds", "message"),
     [
-        ("Transformer WeightedLayerPooling Pooling", "module WeightedLayerPooling is not supp"),
+        ("Transformer Pooling WeightedLayerPooling", "module WeightedLayerPooling after"),
         ("Transformer LSTM Pooling", "module LSTM is not supported, only StaticEmbedding, Transf"),
         ("Transformer CNN Pooling", "module CNN is not supported"),
         ("Transformer LayerNorm Pooling", "module LayerNorm after Transformer is not"),
@@ -272,12 +272,29 @@ def test_an_encoder_in_a_folder_of_its_own_is_found(tmp_path, tiny_bundle):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["norm", "joined"])
+@pytest.mark.parametrize("name", ["norm", "on_tokens", "weighted"])
 def test_modules_are_the_same_on_a_device_that_compiles(tmp_path, name):
     write_sentence_transformers(tmp_path / "source", **CASES[name])
     encoder = Encoder(imported(tmp_path), engine="tensorflow", device="cpu")
     found = encoder.encode(TEXTS, max_seq_length=16, batch_tokens=64, long_text="truncate")
     assert_near(found, VECTORS[name])
+
+
+def test_layers_of_the_caller_have_no_weights_and_tokens_are_weighted(tmp_path):
+    write_sentence_transformers(tmp_path / "source", **CASES["weighted"])
+    bundle = imported(tmp_path)
+    assert read_bundle(bundle.path).defaults == bundle.defaults
+    said = json.loads(json.dumps(bundle.defaults.to_dict()))
+    assert VectorSpec.from_dict(said) == bundle.defaults
+    encoder = Encoder(bundle)
+    stacked = encoder.units(TEXTS[0], layers=[1, 2, 3], layer_combine="stack").vectors
+    weights = np.array(bundle.defaults.layer_weights)
+    mean = (stacked * weights[:, None]).sum(axis=1) / weights.sum()
+    np.testing.assert_allclose(encoder.units(TEXTS[0]).vectors, mean, atol=1e-5)
+    last = encoder.encode(TEXTS, layers=-1, dense=0)
+    assert last.shape == (len(TEXTS), 16)
+    with pytest.raises(ValueError, match="concat gives 64 numbers a token"):
+        encoder.encode(TEXTS, layers=[1, 2], layer_combine="concat")
 
 
 @pytest.mark.parametrize(
@@ -286,6 +303,10 @@ def test_modules_are_the_same_on_a_device_that_compiles(tmp_path, name):
         ("norm", "2_*", {"dimension": 8}, r"tensor norm\.weight must be \[8\], is \[32\]"),
         ("norm", "2_*", {"eps": 0.1}, "eps is not supported"),
         ("norm", "3_*", {"activation_function": "torch.nn.Mish"}, "must be torch.nn's .*SiLU"),
+        ("on_tokens", "1_D*", {"in_features": 40}, r"linear\.weight must be \[24, 40\]"),
+        ("weighted", "1_W*", {"layer_start": 4}, "must be whole numbers, the first not larger"),
+        ("weighted", "1_W*", {"num_hidden_layers": 2}, r"layer_weights must be \[2\], is \[3\]"),
+        ("weighted", ".", {"output_hidden_states": False}, "WeightedLayerPooling does nothing in"),
     ],
 )
 def test_settings_of_modules_are_followed_or_refused(tmp_path, name, place, changes, message):
