@@ -47,7 +47,7 @@ REFUSED = [
         "--chunk_context document takes the mean of tokens and conflicts with --pooling cls",
     ),
     ("--chunk_context=title", "--chunk_context requires --chunk"),
-    ("--device=cuda", "--device gpu: tensorflow sees no GPU on this machine"),
+    ("--device=gpu", "--device gpu: tensorflow sees no GPU on this machine"),
     ("--output=bq://project.texts.vectors", "give --output_format bigquery and the table"),
     ("--output=hdfs://nodes/a", "hdfs://nodes/a: files are read and written on this machine, gs:"),
     ("b.txt", "b.txt stands alone: repeat --input"),
