@@ -93,7 +93,7 @@ def test_the_graph_does_not_grow_with_the_files(tmp_path, files, tiny_bundle):
 @pytest.mark.slow
 def test_what_the_account_gathers_hangs_on_blocks_not_on_documents(tmp_path, tiny_bundle):
     sizes = []
-    for documents in (200, 20_000):
+    for documents in (200, 4000):
         source, output = tmp_path / f"{documents}.txt", tmp_path / f"out-{documents}"
         source.write_text("".join(f"{n} red river\n" for n in range(documents)))
         asked = {"block_bytes": source.stat().st_size // 10 + 1, "dim": 2}
