@@ -215,11 +215,8 @@ def test_ten_thousand_bad_texts_take_one_pause_a_part(run, poison, monkeypatch):
     assert FAULT.calls < 300 * (2 * 2 + 5) + 20
 
 
-@pytest.mark.parametrize(
-    ("disposition", "killed"),
-    [("truncate", False), ("append", True)],
-    ids=["truncate, done", "append, killed before run.json"],
-)
+@pytest.mark.parametrize("killed", [False, True], ids=["done", "killed before run.json"])
+@pytest.mark.parametrize("disposition", ["truncate", "append"])
 def test_a_table_gets_each_row_once(
     tmp_path, tiny_bundle, poison, bigquery, disposition, killed, capsys
 ):

@@ -118,6 +118,21 @@ def test_a_failing_day_ends_the_days_and_tells_its_exit_code(tmp_path, tiny_bund
     assert rows(tmp_path / "vectors" / DAYS[2])["id"] == ["b"]
 
 
+def test_a_day_waits_for_one_that_ended_before_its_run_began(tmp_path, tiny_bundle, forks):
+    """Nothing is in its folder yet, but it was to be embedded first."""
+    write_day(tmp_path / "texts", DAYS[0], {"a": "red river"})
+    write_day(tmp_path / "texts", DAYS[1], {"a": "red river", "b": "bank"})
+    assert daily(write_settings(tmp_path, str(tmp_path / "absent"), **forks), DAYS[0])[0] == 2
+    settings = write_settings(tmp_path, tiny_bundle, **forks)
+    assert daily(settings, DAYS[1], "--", "--dry_run")[0] == daily(settings, DAYS[1])[0] == 69
+    mark = tmp_path / "state" / "begun" / DAYS[0]
+    assert f"{DAYS[0]} comes before {DAYS[1]} and is not finished" in log(tmp_path)
+    assert f"{mark} says that it was begun" in log(tmp_path)
+    assert daily(settings, DAYS[0]) == daily(settings, DAYS[1]) == (0, "")
+    assert rows(tmp_path / "vectors" / DAYS[1])["id"] == ["b"]
+    assert list(mark.parent.iterdir()) == []
+
+
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory, tiny_bundle):
     folder = tmp_path_factory.mktemp("whole")
