@@ -73,7 +73,7 @@ choose_days() {
 # Whether a place of this machine that no pattern names is not there: to start Python takes seconds.
 is_missing() {
   local place="${1//\{day\}/$2}"
-  [[ "$1" == /*{day}* && "$place" != *[*?[]* && ! -e "$place" ]]
+  [[ "$1" == /*"{day}"* && "$place" != *[*?[]* && ! -e "$place" ]]
 }
 
 run_day() {
