@@ -101,6 +101,7 @@ ENGINES = {
     "int8": {
         OURS: Engine(OURS, "", "int8"),
         "ONNX Runtime, dynamic": Engine("onnxruntime", "int8.onnx", "int8"),
+        "ONNX Runtime, by rows": Engine("onnxruntime", "rows.onnx", "int8"),
         "OpenVINO, dynamic": Engine("openvino", "weights.xml", "int8"),
         "OpenVINO, calibrated": Engine("openvino", "int8.xml", "int8"),
         "CTranslate2": Engine("ctranslate2", "ctranslate2", "int8"),

@@ -3,7 +3,8 @@
 `python -m benchmarks.sides.export --model FOLDER --rows rows.npz --output FOLDER` writes
 all-MiniLM-L6-v2 as `plain.onnx` (as torch exports it), `fused.onnx` (by ONNX Runtime's own
 optimizer), `int8.onnx` (dynamic, per channel, of the plain one: quantized after fusing it is
-slower), the same for OpenVINO (`plain.xml`; `weights.xml` with int8 weights, activations quantized
+slower), `rows.onnx` (each row of activations quantized by itself), the same for OpenVINO
+(`plain.xml`; `weights.xml` with int8 weights, activations quantized
 as they come; `int8.xml` calibrated on some rows) and `ctranslate2/`. Pooling and normalising are
 part of all but the last. With `--config JSON` in the place of model and rows it first writes
 `model/`, by the class of transformers for the `model_type` in the JSON, with a fixed seed and a
@@ -17,10 +18,12 @@ from pathlib import Path
 
 import nncf
 import numpy as np
+import onnx
 import openvino
 import torch
 from ctranslate2.converters import TransformersConverter
 from onnxruntime.quantization import quantize_dynamic
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from onnxruntime.transformers import optimizer
 from transformers import AutoConfig, AutoModel
 
@@ -51,6 +54,7 @@ def main() -> None:
     )
     if args.config is None:
         quantize_dynamic(str(plain), str(args.output / "int8.onnx"), per_channel=True)
+        write_by_rows(plain)
         write_openvino_int8(plain, args.rows, args.output)
     try:
         TransformersConverter(model).convert(str(target), force=True)
@@ -101,6 +105,14 @@ def write_fused(plain: Path, model: str, strict: bool) -> None:
     layers, count = config.num_hidden_layers, fused.get_fused_operator_statistics()["Attention"]
     if strict and count != layers:
         raise RuntimeError(f"ONNX Runtime's optimizer fused {count} of {layers} attentions")
+
+
+def write_by_rows(plain: Path) -> None:
+    """Writes `rows.onnx` beside the plain one, which computes in int8 with 128 numbers a scale."""
+    settings = {"bits": 8, "block_size": 128, "is_symmetric": True, "accuracy_level": 4}
+    quantizer = MatMulNBitsQuantizer(onnx.load(plain), **settings)
+    quantizer.process()
+    quantizer.model.save_model_to_file(str(plain.with_name("rows.onnx")))
 
 
 def write_openvino_int8(plain: Path, rows: Path, output: Path) -> None:
