@@ -5,10 +5,8 @@ import subprocess
 
 import pytest
 
-from benchmarks.scale import idle_share, summary
-from benchmarks.scale_plan import listed
+from benchmarks.scale import summary
 from benchmarks.sides.null_pipeline import NAME
-from bert_embed.transforms.parts import default_block_bytes, plan_blocks
 from tests.support.command import ROOT, record, rows
 from tests.support.forks import python
 
@@ -38,11 +36,3 @@ def test_two_workers_are_busy_all_the_time(tmp_path, tiny_bundle):
         for others in [[each for each in notes if each["process"] != note["process"]]]
     ]
     assert sum(beside) >= 0.8 * len(notes), "one waited while the other worked"
-
-
-def test_one_huge_file_and_many_small_ones_load_a_thousand_workers_evenly():
-    files = listed([50 << 30, *[200_000] * 50_000])
-    plan = plan_blocks(files, default_block_bytes(sum(file.text_bytes for file in files)))
-    blocks = [sum(piece.stop - piece.start for piece in spec.slices) for spec in plan]
-    assert sum(blocks) == sum(file.stop for file in files)
-    assert idle_share(blocks, 1000) < 0.05
