@@ -474,9 +474,11 @@ def problem(
         )
     if bad <= most_allowed(allowed, records):
         return None
+    accepted = f"max_rejected {bad} accepts the run, whose vectors are kept"
+    cures = [cure for reason, cure in CURES.items() if reason in rejected]
     return (
         f"{were} rejected, max_rejected allows {allowed}: rejected/ has them with their reasons; "
-        + (again if failed else f"max_rejected {bad} accepts the run, whose vectors are kept")
+        + (again if failed else "; ".join([*cures, accepted]))
     )
 
 

@@ -152,11 +152,13 @@ def counted_of(number: int, total: int, noun: str, one: str, many: str) -> str:
 
 
 def shown_bytes(number: float) -> str:
-    """For messages: as MB, from a billion on as GB.
+    """For messages: as kB, from 100,000 on as MB, from a billion on as GB.
 
-    >>> shown_bytes(250_000), shown_bytes(41.6e9)
-    ('0.2 MB', '41.6 GB')
+    >>> shown_bytes(9_000), shown_bytes(250_000), shown_bytes(41.6e9)
+    ('9.0 kB', '0.2 MB', '41.6 GB')
     """
+    if number < 1e5:
+        return f"{number / 1e3:,.1f} kB"
     return f"{number / 1e9:,.1f} GB" if number >= 1e9 else f"{number / 1e6:,.1f} MB"
 
 

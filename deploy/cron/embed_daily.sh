@@ -7,6 +7,7 @@ readonly USAGE_LINE="embed_daily.sh [--stdout] SETTINGS [DAY [LAST_DAY]] [-- FLA
 readonly USAGE=2 TOO_MANY_REJECTED=3 NO_INPUT=66 BUSY=75 INTERRUPTED=130
 child=""
 interrupted=""
+ended="" # days and their exit codes, but for 0
 
 refuse() {
   echo "embed_daily: $1" >&2
@@ -81,7 +82,7 @@ run_day() {
   for place in "$READY" "$INPUT"; do
     # The last day starts Python all the same, which tells of wrong settings.
     if [[ "$1" != "$last" ]] && is_missing "$place" "$1"; then
-      echo "not yet: $1 has no ${place//\{day\}/$1}"
+      echo "not yet: $1 has no ${place//\{day\}/$1}; a day without documents needs an empty file"
       return "$NO_INPUT"
     fi
   done
@@ -107,6 +108,7 @@ run_days() {
     code=0
     run_day "$day" || code=$?
     say "$day ended with exit code $code"
+    ((code == 0)) || ended+="${ended:+, }$day: $code"
     case "$code" in
       0) ;;
       "$TOO_MANY_REJECTED") result="$code" ;;
@@ -161,7 +163,7 @@ main() {
   set -m # runs get process groups of their own, so that a signal comes once, from here
   run_days || code=$?
   if ((code)); then
-    echo "embed_daily: exit code $code for $first to $last, see $log" >&3
+    echo "embed_daily: exit code $code for $first to $last${ended:+ ($ended)}, see $log" >&3
   fi
   exit "$code"
 }

@@ -103,7 +103,11 @@ def day_words(args: argparse.Namespace) -> list[str]:
     ready = args.ready.replace("{day}", args.day)
     for place in (ready, source):
         if place and not list_files(place):
-            raise NotYet(ExitCode.NO_INPUT, f"{args.day} has no {place}")
+            what = "no file in" if os.path.isdir(place) else "no"
+            raise NotYet(
+                ExitCode.NO_INPUT,
+                f"{args.day} has {what} {place}; a day without documents needs an empty file",
+            )
     # A run that was started keeps the days it was started with, or it would be another run.
     record = None if options.overwrite else read_record(join(root, args.day))
     if record is None:

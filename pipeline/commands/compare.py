@@ -19,7 +19,13 @@ from bert_embed.pipeline.errors import ExitCode
 from bert_embed.pipeline.options.commands import COMPARED, CompareOptions
 from bert_embed.pipeline.run.output import record_of_run
 from bert_embed.results.names import kinds_of, output_dtype
-from bert_embed.results.outputs import NewestRows, Output, id_hashes, vector_settings
+from bert_embed.results.outputs import (
+    NewestRows,
+    Output,
+    id_hashes,
+    output_folders,
+    vector_settings,
+)
 from bert_embed.results.read import read_rows
 from bert_embed.search.nearest import nearest
 from bert_embed.search.rankings import DEPTH, FIRST, Estimate, agreement, estimates, relevance
@@ -169,6 +175,11 @@ class _Side:
 
     def __init__(self, name: str, by: str | None) -> None:
         """`name` is as given, `by` a kind of vectors; InputError if it cannot be compared."""
+        if len(output_folders(name)) > 1:
+            raise InputError(
+                f"{name} holds several outputs, and a side is one: merge them with `bert-embed "
+                f"export {name} MERGED --to parquet`"
+            )
         record = record_of_run(name)
         folder = absolute(name)
         settings = vector_settings(folder, record)

@@ -78,7 +78,7 @@ def _estimate(run: EmbedRun, flags: EstimateOptions) -> dict[str, Any]:
     for weight, block in sampled:
         part, chunks = block.part, block.layout.chunks
         rejected = [one.reason for one in part.rejected if not one.blank]
-        reasons.update(rejected)
+        reasons.update(one.reason for one in part.rejected)
         starts = block.layout.starts if chunks is None else chunks.texts.starts
         rows = len(block if starts is None else starts)
         counts = len(block) + len(part.rejected), len(block), rows, len(rejected)
@@ -116,10 +116,11 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     yield f"input: {counted(found['files'], 'file')}, {shown_bytes(found['bytes'])}"
     yield f"documents: {about}{found['documents']:,}, {about}{rejected} rejected{why}"
     if found["too_many_rejected"]:
-        yield "warning: --max_rejected allows fewer, embed would load nothing, and end with 3"
+        yield "warning: --max_rejected allows fewer: embed would load no table, and end with code 3"
     if found["foreign_texts"]:
         yield foreign_text(found["foreign_texts"], found["documents"])
-    yield f"tokens: {about}{found['tokens']:,}, beside {found['cut_tokens']:.1%} that are cut"
+    cut = f"{found['cut_tokens']:.1%} of all tokens are cut"
+    yield f"tokens: {about}{found['tokens']:,}; {cut}"
     yield f"output: {about}{found['vectors']:,} vectors, about {shown_bytes(found['output_bytes'])}"
     if (hours := found["hours"]) is None:
         yield "speed: not measured, so no hours"

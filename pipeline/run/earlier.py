@@ -129,7 +129,8 @@ def _runs(named: str, output: str) -> list[ListedRun]:
         runs or (is_folder(path) and all(one.path.startswith(own) for one in list_files(path)))
     ):
         raise UsageError(
-            f"--skip_existing {named} names no output of a run: no run.json in it or a folder below"
+            f"--skip_existing {named} names no output of a run: no run.json in it or a folder "
+            "below; on the first day of a daily command make it, an empty folder"
         )
     # What `tokenize` wrote holds no vectors to compare with.
     names = {run.folder: {name.partition("/")[0] for name in run.files or ()} for run in runs}

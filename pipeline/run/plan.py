@@ -552,8 +552,8 @@ def _column_notes(work: Work) -> Iterator[str]:
         if earlier.columns not in (None, ours):
             theirs, own = (", ".join(names) or "none" for names in (earlier.columns or (), ours))
             yield (
-                f"note: text and extra columns of {earlier.place} are {theirs}, of this run {own}: "
-                f"exports refuse both together"
+                f"note: the text and extra columns of {earlier.place} are {theirs}, those of this "
+                f"run {own}: exports take both together only if they are the same"
             )
 
 

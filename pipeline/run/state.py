@@ -70,6 +70,7 @@ _PACKAGES = (
     "pyarrow",
 )
 _LIMITED = {"files", "bytes", "paths", "listing"}  # keys of `input` that --limit changes
+_COLUMNS = {"text_column", "id_column", "text_b_column", "extra_columns"}  # likewise of columns
 _MOST_PATHS = 20  # of the input that are listed by name
 _MOST_BESIDE = 20  # records of other runs that are read, the newest
 
@@ -340,10 +341,17 @@ def _refusal(run: EmbedRun, record: RunRecord) -> str:
     ours, theirs, name = first_record(run).to_dict(), record.to_dict(), run.state.name
     differ = {
         part: [key for key, value in ours[part].items() if theirs.get(part, {}).get(key) != value]
-        for part in (run.kind, "input", "files")
+        for part in (run.kind, "input", "files", "options")
     }
-    changed = [f"--{key}" for keys in differ.values() for key in keys if key in FLAGS]
-    others = {*differ["input"]} - FLAGS.keys()
+    # What the first records decide, such as the column of the ids, changes with the input alone.
+    decided = _COLUMNS & {*differ["input"]} - {*differ.pop("options")}
+    changed = [
+        f"--{key}"
+        for keys in differ.values()
+        for key in keys
+        if key in FLAGS and key not in decided
+    ]
+    others = {*differ["input"]} - FLAGS.keys() | decided
     if others - _LIMITED if "limit" in differ["input"] else others:
         changed.append("the input")
     new = (

@@ -64,6 +64,7 @@ MOST_NAMED = 5
 # with the vocabulary of an English model.
 _MUCH_SPLIT = 0.3
 _MUCH = 0.05  # share of tokens that were lost, above which the summary warns
+_MUCH_FOREIGN = 0.1  # share of texts: names and code are in many pieces, too
 _LONG_TEXTS = {
     "truncate": "texts cut at",
     "window": "texts in windows of",
@@ -172,7 +173,8 @@ def summary_lines(output: str, record: RunRecord, page: str | None = None) -> It
 
 
 def _change_lines(changes: ChangeCounts) -> Iterator[str]:
-    listed = f" ({DELETED}/ lists them)" if changes.gone and not changes.withheld else ""
+    listed = f" ({DELETED}/ lists them)" if changes.gone else ""
+    listed = " (kept)" if changes.withheld else listed
     yield (
         f"{changes.new:,} new, {changes.changed:,} changed, {changes.gone:,} gone of "
         f"{counted(changes.earlier, 'document')} of earlier outputs{listed}"
@@ -182,8 +184,9 @@ def _change_lines(changes: ChangeCounts) -> Iterator[str]:
         if changes.withheld.startswith("--max_deleted"):
             same = f"the same command with --max_deleted {changes.gone} says so"
             advice = f"; if they are gone, {same}"
-        kept = f"{counted(changes.gone, 'document')} not in the input kept"
-        yield f"warning: {kept}, as {changes.withheld}{advice}"
+        lacks = "that the input lacks"
+        kept = counted(changes.gone, f"document {lacks} is", f"documents {lacks} are")
+        yield f"warning: {kept} kept, as {changes.withheld}{advice}"
 
 
 def _cut_text(record: RunRecord) -> str:
@@ -217,7 +220,7 @@ def _unknown_lines(result: Result) -> Iterator[str]:
     if unknown.tokens:
         shown = counted(unknown.tokens, "token is", "tokens are")
         yield f"{shown} [UNK], {_percent(unknown.share)}"
-    foreign = result.foreign_texts > _MUCH * result.counts.embedded
+    foreign = result.foreign_texts > _MUCH_FOREIGN * result.counts.embedded
     if foreign:
         texts = foreign_text(result.foreign_texts, result.counts.embedded)
         yield f"warning: {texts}: {ADVICE['unknown']}"

@@ -46,8 +46,8 @@ function overview() {
 }
 
 /** The flags that help, where so much was lost that it is worth a look. */
-function helps(share, what) {
-  return share > 0.05 ? `: ${content.advice[what]}` : "";
+function helps(share, what, most = 0.05) {
+  return share > most ? `: ${content.advice[what]}` : "";
 }
 
 /** What a reader should know first: [whether it is fine, a sentence]. */
@@ -82,14 +82,14 @@ function notes() {
       unknown.share <= 0.05,
       unknown.tokens
         ? `${percent(unknown.share)} of the tokens of all texts are words that the model does not know${helps(unknown.share, "unknown")}.`
-        : "The model knows every word.",
+        : "The model has a token for every word.",
     );
   }
   if (foreign) {
     const share = foreign / counts.embedded;
     add(
-      share <= 0.05,
-      `${whole(foreign)} texts (${percent(share)}) may be of languages that the model does not know, by their letters, or words in many pieces${helps(share, "unknown")}.`,
+      share <= 0.1,
+      `${whole(foreign)} ${foreign === 1 ? "text" : "texts"} (${percent(share)}) may be of languages that the model does not know, by their letters, or words in many pieces${helps(share, "unknown", 0.1)}.`,
     );
   }
   if (vectors) {

@@ -54,13 +54,22 @@ def test_a_file_without_ids_among_others_is_named(tmp_path, run, kind, other):
     assert all(str(folder) in place for place in rows(run(folder, id_column=""))["id"])
 
 
+def test_what_records_decide_is_no_flag_that_changed(run):
+    run({"in.jsonl": ""})
+    message = "holds another run (the input changed since); choose"
+    run.refused({"in.jsonl": [{"id": 1, "text": "a river"}]}, message)
+    texts = {"b.jsonl": [{"id": 1, "text": "a river"}]}
+    run(texts, "two")
+    run.refused(texts, "holds another run (--id_column changed since)", "two", id_column="")
+
+
 @pytest.mark.parametrize("limit", ["100%", "1000"])
 def test_ids_of_another_form_delete_nothing(run, limit):
     first = run({"a.jsonl": [{"id": n, "text": f"river {n}"} for n in range(20)]}, "out/1")
     second = {"b.jsonl": [{"id": f"doc-{n}", "text": f"river {n}"} for n in range(21)]}
     flags = {"skip_existing": first, "max_deleted": limit}
     output = run(second, "out/2", **flags)
-    assert "20 documents not in the input kept, as most ids of the input are new" in run.out
+    assert "20 documents that the input lacks are kept, as most ids of the input are new" in run.out
     assert "--max_deleted 20 says so" not in run.out
     assert not (output / "deleted").exists()
     assert record(output)["changes"]["withheld"].startswith("most ids of the input are new")

@@ -83,6 +83,13 @@ def test_latin_1_is_answered_by_a_command(run, name, text):
     assert f"most for: invalid UTF-8; {COMMAND}" in run.err
 
 
+def test_latin_1_far_behind_the_first_lines_is_answered_likewise(run):
+    lines = ["id,text", *("1,a bank" for _ in range(3000)), "2,één"]
+    run({"in.csv": "\n".join(lines).encode("latin-1")}, code=3, max_rejected=0, id_column="")
+    assert "is not UTF-8" not in run.said
+    assert f"rejected/ has them with their reasons; {COMMAND}" in run.err
+
+
 def test_json_in_latin_1_is_refused_likewise(run):
     run.refused({"in.jsonl": '{"text": "één boek"}\n'.encode("latin-1")}, f"not UTF-8: {COMMAND}")
 

@@ -167,7 +167,7 @@ def test_an_increment_that_goes_on_without_files_deletes_none_of_their_documents
     before_the_job()
     run(folder, "second", **earlier)
     assert record(second)["changes"]["gone"] == 2
-    assert "2 documents not in the input kept" in run.out
+    assert "2 documents that the input lacks are kept" in run.out
     assert not (second / "deleted").exists()
     third = run(folder, "third", max_deleted="100%", skip_existing=f"{tmp_path}/*")
     assert record(third)["changes"]["gone"] == 0

@@ -106,14 +106,16 @@ def test_documents_that_may_be_there_are_not_deleted(tmp_path, tiny_bundle, run)
     broken = tmp_path / "broken.jsonl"
     broken.write_text(source.read_text() + "{\n")
     gone = "2 gone of 30 documents of earlier outputs"
-    not_whole = "2 documents not in the input kept, as the input is not read as a whole"
-    allowed = "2 documents not in the input kept, as --max_deleted allows 6%; if they are gone"
+    not_whole = "2 documents that the input lacks are kept, as the input is not read as a whole"
+    allowed = (
+        "2 documents that the input lacks are kept, as --max_deleted allows 6%; if they are gone"
+    )
     for number, (path, more, message) in enumerate(
         [
             (source, {"limit": 28}, not_whole),
             (broken, {"max_rejected": "9"}, "kept, as the id of 1 record of the input could not"),
             (source, {"max_deleted": 1}, gone),
-            (source, {"max_deleted": 0}, f"{gone}\n"),
+            (source, {"max_deleted": 0}, f"{gone} (kept)\n"),
             (source, {"max_deleted": "6%"}, allowed),
         ]
     ):

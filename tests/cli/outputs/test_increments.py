@@ -82,10 +82,10 @@ def test_the_plan_names_an_earlier_output_with_other_columns(days, one, run):
     """Else the first export of both says so, perhaps after many days."""
     earlier = {"skip_existing": one, "dry_run": True}
     run(days[1], "two", **earlier)
-    assert "exports refuse" not in run.out
+    assert "exports take" not in run.out
     run(days[1], "two", keep_text=True, **earlier)
-    note = f"text and extra columns of {one} are none, of this run text: exports refuse both"
-    assert f"note: {note} together" in " ".join(run.out.split())
+    note = f"columns of {one} are none, those of this run text: exports take both together only"
+    assert f"note: the text and extra {note}" in " ".join(run.out.split())
 
 
 def test_the_limit_is_judged_before_what_is_skipped(days, run):

@@ -200,7 +200,11 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(old, tmp_path, refused
         ([one], "have only one id in common"),
         ([none], "have no id in common (of 400 documents and 0)"),
         ([old / ".." / "out"], "are the same output: give two"),
-        ([tmp_path], "is not the output of a run: it holds no run.json"),
+        (
+            [tmp_path],
+            "holds several outputs, and a side is one: merge them with `bert-embed export",
+        ),
+        ([tmp_path / "no"], "is not the output of a run: it holds no run.json"),
         ([scores], "holds vectors of scores, which have no similarity"),
         ([half], "the run is not complete (status running)"),
         ([one, "--by=sparse"], "--by sparse asks for vectors that"),

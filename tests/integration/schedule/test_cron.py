@@ -43,7 +43,8 @@ def test_days_in_their_order_and_again(tmp_path, tiny_bundle, forks):
     settings = write_settings(tmp_path, tiny_bundle, "--max_rejected=0", **forks)
     code, said = daily(settings, DAYS[0], DAYS[2])
     assert code == 3
-    assert f"exit code 3 for {DAYS[0]} to {DAYS[2]}, see {tmp_path}/state/logs/" in said
+    named = f"{DAYS[0]} to {DAYS[2]} ({DAYS[0]}: 3, {DAYS[1]}: 66)"
+    assert f"exit code 3 for {named}, see {tmp_path}/state/logs/" in said
     for day, ended in zip(DAYS, (3, 66, 0), strict=True):
         assert f"{day} ended with exit code {ended}" in log(tmp_path)
     assert rows(tmp_path / "vectors" / DAYS[2])["id"] == ["b", "c"]
@@ -67,7 +68,7 @@ def test_of_missing_days_only_the_last_starts_python(tmp_path, tiny_bundle):
     missing, *_, last = before = [f"2023-12-{day}" for day in range(28, 32)]
     assert daily(settings, missing, last)[0] == 66
     assert log(tmp_path).count("exit code 66") == len(before)
-    assert f"not yet: {missing} has no {tmp_path}/texts/{missing}/.ready\n" in log(tmp_path)
+    assert f"{missing} has no {tmp_path}/texts/{missing}/.ready; a day without" in log(tmp_path)
     assert len(starts.read_text()) == 1
     assert daily(settings, last, DAYS[2])[0] == 66
     assert len(starts.read_text()) == 3, "a day that is ready, and the last one"

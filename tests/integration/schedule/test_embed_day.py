@@ -125,7 +125,10 @@ def test_an_output_of_before_the_first_day_may_be_named_in_the_flags(tmp_path, v
 
 def test_a_day_waits_for_its_input(tmp_path, texts, vectors, run_day, capsys):
     assert run_day("2024-03-02") == 66
-    assert f"2024-03-02 has no {texts}/2024-03-02" in capsys.readouterr().err
+    assert f"2024-03-02 has no {texts}/2024-03-02; a day with" in capsys.readouterr().err
+    (tmp_path / "2024-03-03").mkdir()
+    assert run_day("2024-03-03", input=f"{tmp_path}/{{day}}") == 66
+    assert f"2024-03-03 has no file in {tmp_path}/2024-03-03; a day" in capsys.readouterr().err
     ready = f"{tmp_path}/{{day}}.ready"
     assert run_day(DAYS[0], ready=ready) == 66
     assert not vectors.exists()
