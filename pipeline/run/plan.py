@@ -346,7 +346,7 @@ def block_bytes(total: int, bundle: Bundle, widths: Widths, accelerated: bool = 
     return size
 
 
-_COUNTED = 4 << 20  # bytes of a file of which the documents are counted
+_COUNTED, _COUNTED_PACKED = 4 << 20, 1 << 20  # bytes of a file whose documents are counted
 
 
 def count_documents(files: list[InputFile], limit: int | None, dialect: Dialect = QUOTED) -> int:
@@ -363,10 +363,9 @@ def count_documents(files: list[InputFile], limit: int | None, dialect: Dialect 
         for kind, alike in groupby(others, key=lambda file: file.format):
             same = list(alike)
             read = (
-                first_csv_records(one, dialect, _COUNTED)
-                if kind == "csv"
-                else first_lines(one, _COUNTED)
+                first_csv_records(one, dialect, most) if kind == "csv" else first_lines(one, most)
                 for one in same
+                for most in (_COUNTED_PACKED if packing(one.compression) else _COUNTED,)
             )
             if first := next((lines for lines in read if lines is not None and lines.count), None):
                 documents += max(1, round(_stored_bytes(same) / (first.size / first.count)))

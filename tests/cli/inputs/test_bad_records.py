@@ -83,7 +83,7 @@ def test_a_malformed_record_says_what_is_wrong_where(run, name, lines, found):
 
 def test_an_array_that_is_cut_fails_the_run(run):
     """Before any work where the file is small."""
-    lines = [json.dumps({"id": number, "text": "the bank " * 20}) for number in range(8_000)]
+    lines = [json.dumps({"id": number, "text": "the bank " * 70}) for number in range(8_000)]
     for count, code in ((2, 2), (8_000, 1)):
         run({"in.json": "[\n" + ",\n".join(lines[:count]) + ",\n"}, code=code, layers="0")
         assert "in.json is cut: its JSON array has no end" in run.err
