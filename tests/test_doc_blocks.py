@@ -60,7 +60,7 @@ docs/export.md | import lancedb | tests/integration/export_readers/test_docs.py
 docs/export.md | rows = ds.dataset | tests/integration/export_readers/test_docs.py
 docs/export.md | import bert_embed\nimport torch | tests/integration/ecosystem/test_fast_plaid.py
 docs/export.md | python -m examples | tests/integration/export_readers/test_loads.py
-docs/search.md | python -m examples | tests/integration/export_readers/test_groups.py
+docs/search.md | .venv/bin/python -m examples | tests/integration/export_readers/test_groups.py
 docs/search.md | import duckdb | tests/integration/export_readers/test_groups.py
 docs/export.md | embedding-atlas | tests/integration/export_readers/test_docs.py
 docs/migrating.md | M embed | tests/test_docs.py
@@ -347,10 +347,13 @@ def program(path, *words):
 
 
 def masked(text):
-    """The lines of a text but for those of progress; numbers and the folder's place left out."""
+    """The lines of a text but for those of progress; numbers, sizes and the place left out."""
     progress = r"\d{4}-\d\d-\d\d |the report took "  # a slow machine's
     lines = [line for line in text.splitlines() if not re.match(progress, line)]
-    return [re.sub(r"[\d,.]*\d", "#", re.sub(r"\S+/build/", "…/build/", line)) for line in lines]
+    return [
+        re.sub(r"[\d,.]*\d(?: [kM]B)?", "#", re.sub(r"\S+/build/", "…/build/", line))
+        for line in lines
+    ]
 
 
 def test_the_readme_shows_what_its_commands_print(printed):
