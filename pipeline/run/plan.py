@@ -42,9 +42,9 @@ from bert_embed.transforms.parts import (
 )
 from bert_embed.transforms.plan import PlanRequest
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.csv import QUOTED, Dialect, first_csv_records
+from bert_embed.transforms.read.csv import QUOTED, CsvRecords, Dialect, first_csv_records
 from bert_embed.transforms.read.examples import ExampleReading, first_examples
-from bert_embed.transforms.read.lines import first_lines, utf8_detail
+from bert_embed.transforms.read.lines import Lines, first_lines, utf8_detail
 from bert_embed.transforms.read.reader import document_blocks, example_blocks
 from bert_embed.transforms.read.streams import packing
 
@@ -360,16 +360,20 @@ def count_documents(files: list[InputFile], limit: int | None, dialect: Dialect 
         others = [file for file in files if file.footer is None and file.format != WHOLE_FILES]
         # The largest of a kind stands for it: a short note in a folder says nothing of its tables.
         others.sort(key=lambda file: (file.format, -file.stop))
-        for kind, alike in groupby(others, key=lambda file: file.format):
+        for _, alike in groupby(others, key=lambda file: file.format):
             same = list(alike)
-            read = (
-                first_csv_records(one, dialect, most) if kind == "csv" else first_lines(one, most)
-                for one in same
-                for most in (_COUNTED_PACKED if packing(one.compression) else _COUNTED,)
-            )
+            read = (_first_records(one, dialect) for one in same)
             if first := next((lines for lines in read if lines is not None and lines.count), None):
                 documents += max(1, round(_stored_bytes(same) / (first.size / first.count)))
     return documents if limit is None else min(documents, limit)
+
+
+def _first_records(file: InputFile, dialect: Dialect) -> CsvRecords | Lines | None:
+    """Whole records from the start of a file; None of CSV that has none."""
+    most = _COUNTED_PACKED if packing(file.compression) else _COUNTED
+    return (
+        first_csv_records(file, dialect, most) if file.format == "csv" else first_lines(file, most)
+    )
 
 
 def _stored_bytes(files: list[InputFile]) -> int:
@@ -408,7 +412,7 @@ def plan_lines(run: EmbedRun) -> list[str]:
     rows += f", prompt {work.text_spec.prompt!r}" if work.text_spec.prompt else ""
     folder = " (a folder)" if run.output.endswith(_SUFFIXES) else ""
     written = f"to {run.output}{folder}, about {shown_bytes(run.bytes)}"
-    notes = [*_prompt_notes(run)]
+    notes = list(_prompt_notes(run))
     if not work.bundle.names_pooling and options.pooling is None:
         notes += [_UNNAMED_POOLING.format(options.model)] * ("sentence" in work.text_spec.kinds)
     if options.max_deleted != DEFAULTS["max_deleted"] and not options.skip_existing:

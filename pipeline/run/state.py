@@ -70,7 +70,7 @@ _PACKAGES = (
     "pyarrow",
 )
 _LIMITED = {"files", "bytes", "paths", "listing"}  # keys of `input` that --limit changes
-_COLUMNS = {"text_column", "id_column", "text_b_column", "extra_columns"}  # likewise of columns
+_COLUMNS = {"text_column", "id_column", "text_b_column", "extra_columns"}  # by flags or records
 _MOST_PATHS = 20  # of the input that are listed by name
 _MOST_BESIDE = 20  # records of other runs that are read, the newest
 

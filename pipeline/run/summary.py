@@ -173,8 +173,7 @@ def summary_lines(output: str, record: RunRecord, page: str | None = None) -> It
 
 
 def _change_lines(changes: ChangeCounts) -> Iterator[str]:
-    listed = f" ({DELETED}/ lists them)" if changes.gone else ""
-    listed = " (kept)" if changes.withheld else listed
+    listed = " (kept)" if changes.withheld else f" ({DELETED}/ lists them)" if changes.gone else ""
     yield (
         f"{changes.new:,} new, {changes.changed:,} changed, {changes.gone:,} gone of "
         f"{counted(changes.earlier, 'document')} of earlier outputs{listed}"
