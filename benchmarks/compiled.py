@@ -120,7 +120,7 @@ class Case:
     shape: Shape
     layers: int = 0
     head: str = ""  # else vectors of texts
-    products: bool = False  # nothing but those of the layers
+    products: bool = False  # only the products of the layers
 
     @property
     def name(self) -> str:

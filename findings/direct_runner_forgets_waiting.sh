@@ -4,7 +4,7 @@
 # One would guess: a DoFn that keeps elements in state and gives them when a processing-time timer fires gives all of
 # them, and a GroupByKey behind it groups all, as FnApiRunner does and as Beam's programming guide describes.
 # Seen: DirectRunner ends DONE with exit code 0, although the timer has not fired: of 8 elements none comes.
-# Why: such a pipeline is given to BundleBasedDirectRunner, whose timers hold no watermark (a TODO in
+# Why: such a pipeline is given to BundleBasedDirectRunner, whose timers hold no watermark (a note in
 # apache_beam/runners/direct/direct_userstate.py, `commit`), so that it takes the pipeline for finished.
 #
 # Exits 0 while it is so, 1 when it has changed. Needs Python 3.11 to 3.13 and a package index.

@@ -43,6 +43,7 @@ class ComparedSide:
         output: Its folder.
         model: Name of the model.
         vectors: Kind of the vectors that were compared: "dense", "sparse" or "multi".
+        precision: Number type of the matrix products that made them.
         output_dtype: Number type that they are stored as.
         documents: Different ids.
         missing: Documents of the other side that this one lacks.
@@ -51,6 +52,7 @@ class ComparedSide:
     output: str
     model: str
     vectors: str
+    precision: str
     output_dtype: str
     documents: int
     missing: int
@@ -201,8 +203,10 @@ class _Side:
 
     def described(self, missing: int) -> ComparedSide:
         """What a comparison says of the side."""
-        dtype = output_dtype(self.output.settings) if self.kind.has_dtype else "float32"
-        facts = self.model, self.kind.vectors, dtype, len(self.documents), missing
+        settings = self.output.settings
+        dtype = output_dtype(settings) if self.kind.has_dtype else "float32"
+        types = settings["precision"], dtype
+        facts = self.model, self.kind.vectors, *types, len(self.documents), missing
         return ComparedSide(self.output.folder, *facts)
 
     def with_model(self, model: str | None, setting: str) -> searched.SearchedOutput:
@@ -305,7 +309,8 @@ def read_queries(path: str | None) -> tuple[list[str], list[frozenset[str]]]:
 def _lines(found: Comparison) -> Iterator[str]:
     """The figures, for people."""
     for name, side in (("OLD", found.old), ("NEW", found.new)):
-        yield f"{name} {side.output}: {side.model}, {side.vectors} {side.output_dtype}"
+        types = f"{side.vectors} {side.output_dtype}, computed in {side.precision}"
+        yield f"{name} {side.output}: {side.model}, {types}"
     yield (
         f"{counted(found.pool, 'document')} in both; {found.new.missing:,} only in OLD, "
         f"{found.old.missing:,} only in NEW, which are not searched"

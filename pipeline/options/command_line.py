@@ -89,7 +89,12 @@ def _check_words(
     words: Sequence[str], flags: Mapping[str, Flag], job: RunnerOptions, command: str
 ) -> None:
     ours, called = _words_of(flags), f"{program()} {command}"
-    typos = {name: nearest_flag(name, ours, only_typos=True) for name in _names(words)}
+    of_others = [f"--{name}" for name in FLAGS if name not in flags]  # `embed` has them
+    typos = {
+        name: nearest_flag(name, ours, only_typos=True)
+        for name in _names(words)
+        if name not in of_others
+    }
     if mistyped := {name: near for name, near in typos.items() if near and near != name}:
         raise UnknownFlags(mistyped, called)  # so nobody waits for the import of Beam
     beam_parser = _beam_parser()

@@ -129,7 +129,7 @@ class Options(CommandOptions):
         kind=joined_names,
     )
     text_b_column: str | None = flag("field or column of the second text of a pair", "NAME")
-    extra_columns: tuple[str, ...] | None = flag(
+    extra_columns: tuple[str, ...] | None = embed_flag(
         "columns to copy to the output; add the type where it is neither string nor declared by "
         "Parquet or BigQuery",
         "A,B:TYPE",

@@ -254,6 +254,7 @@ def test_empty_lists_are_as_if_not_given():
         ("embed", "output: 2026-02-30", " is not YAML"),
         ("embed", "input: a\ninput: b", " names input twice"),
         ("tokenize", "pooling: cls", ": unknown flag --pooling"),
+        ("tokenize", "extra_columns: a", ": unknown flag --extra_columns; see"),
         ("compare old new", "smaple: 3", " compare has no flag smaple; did you mean sample?"),
         ("compare old new", "old: out", " compare has no flag old"),
         ("compare old new", "sample: 0", " sample must be a whole number of at least 1, got 0"),

@@ -35,8 +35,8 @@ _MOST_VALUE = 1 << 27  # bytes of a value, which is in memory: of a larger one n
 _VALUES = json.JSONDecoder(parse_int=str, parse_float=str, strict=False)
 _JOINED = "has JSON objects with nothing between them; write one a line: jq -c . FILE"
 _UNFINISHED = (
-    "is cut: its JSON {} has no end, or has a brace or quote too many or too few; fetch or write "
-    "it again"
+    "is cut: its JSON {} has no end, or a brace, comma or quote too many or too few in line {:,} "
+    "or before; fetch or write it again"
 )
 _MOST_TOKEN = 8  # characters of a token that may be cut, such as false or an escape
 _CUT = "it ends in the middle of a stream"
@@ -95,7 +95,7 @@ class ObjectLines:
         self._held = ""  # not laid out yet, as Latin-1: a letter a byte
         self._least = 0  # bytes below which the value there has no end
         self._arrays = self._opened = 0  # that are open around values; of the file
-        self._values = self.objects = 0
+        self._values = self.objects = self._lines = 0
 
     def lines(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """Lays out all of a file."""
@@ -120,6 +120,7 @@ class ObjectLines:
             self._values, self.objects = self._values + 1, self.objects + (text[begin] == "{")
             self._arrays, self._opened, self._least, at = arrays, opened, 0, end
         self._held = text[at:]
+        self._lines += text.count("\n", 0, at)
         return "".join(laid_out).encode("latin-1")
 
     def rest(self) -> bytes:
@@ -127,7 +128,7 @@ class ObjectLines:
         laid_out = self.feed(b"", last=True)
         _, arrays, opened = self._begin(self._held, 0)
         if arrays:
-            raise _LayoutError(_UNFINISHED.format("array"))
+            raise self._unfinished("array", self._held)
         if self._values and not self.objects:
             raise _LayoutError(
                 "does not begin with JSON lines: each line, or each element of an array, must be "
@@ -149,8 +150,13 @@ class ObjectLines:
                 return begin, arrays, opened
             at, arrays, opened = begin + 1, 1, opened + 1
 
+    def _unfinished(self, what: str, read: str) -> "_LayoutError":
+        """What is wrong with a file of which this was read behind the last value."""
+        return _LayoutError(_UNFINISHED.format(what, self._lines + read.count("\n") + 1))
+
     def _end(self, text: str, begin: int, arrays: int, last: bool) -> int | None:
         """The end of a value; None if the next piece decides."""
+        stopped = len(text)
         try:
             _, end = _VALUES.raw_decode(text, begin)
             if last or text[begin] in '{["' or (end < len(text) and text[end] in _GAPS):
@@ -159,9 +165,10 @@ class ObjectLines:
         except RecursionError:
             is_cut = False
         except json.JSONDecodeError as error:
+            stopped = error.pos
             is_cut = error.msg.startswith("Unterminated") or error.pos >= len(text) - _MOST_TOKEN
         if last or not is_cut or len(text) - begin > _MOST_VALUE:
-            raise _LayoutError(_UNFINISHED.format("array" if arrays else "object"))
+            raise self._unfinished("array" if arrays else "object", text[:stopped])
         self._least = 2 * (len(text) - begin)
         return None
 

@@ -62,7 +62,7 @@ def test_figures_are_those_of_a_plain_computation(old, dtype, tmp_path, compare)
     pool = {IDS[row] for row in rows}
     assert found["pool"] == found["queries"] == len(pool)
     assert (found["old"]["missing"], found["new"]["missing"]) == (2, 15)
-    assert found["new"]["output_dtype"] == dtype
+    assert (found["new"]["precision"], found["new"]["output_dtype"]) == ("float32", dtype)
     queries = sorted(pool)
     pairs = list(zip(neighbours(old, queries, pool), neighbours(new, queries, pool), strict=True))
     # Equal cosines of bits may come in another order than NumPy's rounding gives them.

@@ -84,6 +84,13 @@ def test_an_array_that_is_cut_is_refused(read, end, name):
         read(WHOLE[: WHOLE.rindex(end)], name)
 
 
+def test_the_line_of_a_malformed_record_is_named(read):
+    records = [json.dumps({"id": number, "text": "river " * 100}) for number in range(5000)]
+    records[4000] += "}"  # three pieces behind the beginning
+    with pytest.raises(InputError, match="too many or too few in line 4,002 or before"):
+        read("[\n" + ",\n".join(records) + "\n]\n", "in.json")
+
+
 LINE = FORMS["array in a line"]
 OBJECTS = FORMS["indented objects"]
 ODD = [
