@@ -108,6 +108,15 @@ def test_vectors_of_examples_are_those_of_the_texts(
     assert read["counts"]["truncated"] == wanted["counts"]["truncated"]
 
 
+def test_a_block_of_examples_is_left_out_on_request(tmp_path, tiny_bundle, run, mixed):
+    examples = tmp_path / "examples"
+    assert tokenize(examples, tiny_bundle, mixed, block_bytes=40) == 0
+    output = run(examples, skip_blocks="1", max_rejected="99%")
+    left_out = record(output)["rejected"]["block skipped on request"]
+    assert left_out == len(rejected(output)) > 0
+    assert record(output)["counts"]["embedded"] == record(examples)["counts"]["embedded"] - left_out
+
+
 def test_windows_are_no_documents_where_their_settings_are_lost(tmp_path, tiny_bundle, run):
     source = write_json(tmp_path / "in.jsonl", {"id": 1, "text": "bank"}, {"id": 2, "text": LONG})
     flags = {"long_text": "window", "max_seq_length": 12}
