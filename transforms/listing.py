@@ -64,6 +64,7 @@ OTHER_FORMATS = {".avro", ".orc", ".xlsx", ".pdf", ".docx", ".heic"} | {
     *(".crdownload", ".partial", ".tmp", ".bak", ".swp", ".lock"),
     *(".md5", ".sha1", ".sha256", ".sha512", ".crc", ".sig", ".rds", ".rdata", ".dta", ".sav"),
 }
+_OTHER_DATA = {".arrow", ".feather", ".avro", ".orc"}  # of these, other files tell of data
 HIDDEN = "_*"  # stands among suffixes for files with hidden names
 OF_RUNS = "outputs of runs"  # likewise for the files of earlier runs
 LINKS = "links"  # likewise for links to files that are read
@@ -162,10 +163,10 @@ def list_input(
         if not files:
             raise _nothing_named(pattern, bool(hidden))
         if input_format is None:
+            files = _without(files, _beside_data(pattern, files, text), skipped)
             suffixes = ((file.path, _suffixes(file.path)[0]) for file in files)
             left = {path: suffix for path, suffix in suffixes if suffix in OTHER_FORMATS}
             files = _without(files, left if len(left) < len(files) else {}, skipped)
-            files = _without(files, _beside_data(pattern, files, text), skipped)
         infos.update((file.path, file) for file in files)
     for path in list(_other_names(infos)):
         del infos[path]
@@ -260,9 +261,9 @@ def _beside_data(pattern: str, files: Sequence[FileInfo], text: str) -> dict[str
     each_file = text == WHOLE_FILES
     if each_file:
         left = {path: name for path, name in left.items() if name.lower().endswith(".json")}
-    data = [path for path in paths if path not in left]
-    has_data = any(each_file or _suffixes(path)[0] in FORMATS for path in data)
-    return left if has_data else {}
+    data = {_suffixes(path)[0] for path in paths if path not in left}
+    of_data = data - OTHER_FORMATS if each_file else data & (FORMATS.keys() | _OTHER_DATA)
+    return left if of_data else {}
 
 
 def _other_names(paths: Iterable[str]) -> Iterator[str]:

@@ -86,6 +86,9 @@ def test_what_stands_beside_data_is_left_out_and_told(tmp_path, run):
     output = run(texts, "whole", input_format="files")
     assert rows(output)["id"] == [str(tmp_path / "t" / "README.md")]
     assert "1 file is beside the data and is skipped (package.json 1)" in run.out
+    # A data set of Arrow files, as `save_to_disk` writes it, is not read for its JSON.
+    saved = {"s/data-00000-of-00001.arrow": b"ARROW1", "s/dataset_info.json": "{}"}
+    run.refused(saved | {"s/state.json": '{"_split": null}'}, ".arrow files cannot be read")
 
 
 WARC = "WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: 5\r\n\r\nhello\r\n"
