@@ -173,17 +173,15 @@ def dialect_of(
     separator, before = quoting.separator or separator, len(BOM) * begin.startswith(BOM)
     if separator is None and (line := _SEPARATOR_LINE.match(begin)):
         separator, before, head = line[1].decode(), line.end(), [b"".join(head)]
-    elif separator is None:
-        begin = begin.removeprefix(BOM)
-        header = begin.partition(b"\n")[0]
-        if quoting.has_quotes:
-            first = _FIRST_RECORD.match(begin)
-            header = re.sub(_QUOTED, b"", first[0] if first else b"")
-        counts = {mark: header.count(mark.encode()) for mark in _DELIMITERS}
-        separator = max(counts, key=lambda mark: counts[mark])
-        spaced = header.count(f"{separator} ".encode())
-        if quoting.has_quotes and spaced == counts[separator] > 0:
-            quoting = replace(quoting, skips_spaces=True)
+    begin = begin[before:]
+    header = begin.partition(b"\n")[0]
+    if quoting.has_quotes:
+        first = _FIRST_RECORD.match(begin)
+        header = re.sub(_QUOTED, b"", first[0] if first else b"")
+    separator = separator or max(_DELIMITERS, key=lambda mark: header.count(mark.encode()))
+    spaced = header.count(f"{separator} ".encode())
+    if quoting.has_quotes and spaced == header.count(separator.encode()) > 0:
+        quoting = replace(quoting, skips_spaces=True)
     quoting = replace(quoting, separator=separator, before=before)
     return quoting, _behind(chain(head, rest), before)
 

@@ -71,6 +71,7 @@ ESCAPED, DUMP = {"csv_quoting": "escaped"}, {"csv_quoting": "dump"}
             ["a, b", "c", "two\nlines", 'a "b" ', "d"],
             [],
         ),
+        ('id; text\n1; "a; b"\n', {"csv_separator": ";"}, ["a; b"], []),
         # Elsewhere such quotes are characters, or rejected where it would cut a field in two.
         (
             'id,text,more\n1, "a, b"\n2, "a b"\n3,c,"d"\n4,"e ""f"", g",h\n5,x, "two\n',
