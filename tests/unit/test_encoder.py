@@ -1,7 +1,5 @@
 """Encoders: vectors in their order, the same in every batch; rows that fail, fail alone."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 
@@ -22,21 +20,6 @@ TEXTS = ["the bank", "river", "", "she made her way down to the bank of the rive
 @pytest.fixture(scope="module")
 def encoder(tiny_bundle):
     return bert_embed.load(tiny_bundle)
-
-
-def test_texts_become_vectors_in_their_order(encoder):
-    vectors = encoder.encode(TEXTS)
-    assert (vectors.shape, vectors.dtype) == ((5, 32), np.float32)
-    assert_near(encoder.encode(TEXTS[::-1]), vectors[::-1])
-
-
-def test_a_vector_is_the_same_in_every_batch(minilm):
-    encoder = Encoder(minilm, threads=2)
-    texts = [f"{'word ' * (n % 40)} number {n}" for n in range(60)]
-    vectors = encoder.encode(texts)
-    assert_near(encoder.encode(texts, batch_tokens=64), vectors, MINILM)
-    alone = np.concatenate([encoder.encode([text]) for text in texts[:20]])
-    assert_near(alone, vectors[:20], MINILM)
 
 
 def test_the_packaged_model_knows_what_is_alike(minilm):
@@ -133,12 +116,3 @@ def test_a_row_without_a_finite_vector_fails_alone(poisoned_bundle):
             poisoned.encode(["bank " * times, "vault " * times, "bank"], **settings)
     with pytest.raises(RuntimeError, match="the model failed on all of 2 rows: vector is not"):
         poisoned.encode(["vault", "vault vault"])  # it is broken
-
-
-def test_several_threads_may_call_at_once(encoder):
-    texts = [f"number {n} " * (n % 9) for n in range(40)]
-    wanted = {dim: encoder.encode(texts, dim=dim) for dim in (3, 5, 8)}
-    with ThreadPoolExecutor(6) as pool:
-        found = list(pool.map(lambda dim: (dim, encoder.encode(texts, dim=dim)), [3, 5, 8] * 4))
-    for dim, vectors in found:
-        assert_near(vectors, wanted[dim])

@@ -137,19 +137,6 @@ def test_a_prompt_leaves_room_for_a_text(tiny):
             tiny.encode(["the bank"], prompt="a " * 5, max_seq_length=7, long_text=long_text)
 
 
-def test_a_prompt_may_be_left_out_of_the_pooling(tiny, plain):
-    found = Encoder(tiny.bundle, VectorSpec(pool_prompt=False), prompt="a b ").encode(["bank of"])
-    states = plain(tiny.tokenizer.encode("a b bank of"))[-1]
-    assert_near(found[0], states[3:].mean(0))
-
-
-def test_several_poolings_are_joined_in_their_order(tiny, plain):
-    found = tiny.encode(["bank of", "river"], pooling="cls,max,mean")
-    for vector, text in zip(found, ["bank of", "river"], strict=True):
-        states = plain(tiny.tokenizer.encode(text))[-1]
-        assert_near(vector, np.concatenate([states[0], states.max(0), states.mean(0)]))
-
-
 def test_windows_are_merged_by_their_tokens_and_then_scaled(tiny, plain):
     tokenizer = tiny.tokenizer
     text = "the bank of the river and the money of the bank"

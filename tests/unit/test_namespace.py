@@ -2,10 +2,8 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import zipfile
 from operator import itemgetter
 from pathlib import Path
 
@@ -65,23 +63,6 @@ def project(tmp_path):
     return tmp_path / "project"
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """The package as it is published, built from a copy: setuptools leaves files beside it."""
-    folder = tmp_path_factory.mktemp("wheel")
-    for name in ("bert_embed", "transforms", "pipeline", "src"):
-        shutil.copytree(ROOT / name, folder / "copy" / name, symlinks=True)
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder / "copy")
-    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, folder / "copy")
-    [path] = folder.glob("*.whl")
-    return path
-
-
-def pip(*words):
-    run(None, sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *words)
-
-
 def run(folder, *words):
     """What a program prints that finds only what is installed."""
     outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -108,15 +89,6 @@ def is_ours(place):
     return path.is_relative_to(ROOT) and not path.is_relative_to(Path(sys.prefix).resolve())
 
 
-def test_the_command_works_beside_modules_of_these_names(project, tiny_bundle):
-    script, module = [Path(sys.executable).with_name("bert-embed")], [sys.executable, "-m"]
-    (project / "in.txt").write_text("a river bank\nthe vault\n", encoding="utf-8")
-    run(project, *script, "embed", "--input=in.txt", "--output=out", f"--model={tiny_bundle}")
-    words = ["bert_embed", "search", "out", "the vault", "--k=1", "--json"]
-    [hit] = run(project, *module, *words).splitlines()
-    assert "in.txt:13" in hit
-
-
 def test_a_users_job_runs_beside_its_own_modules(project, tiny_bundle):
     output, texts = project / "out.jsonl", ["A RIVER BANK", "THE VAULT"]
     run(project, sys.executable, "job.py", output, project.parent / "artifacts", tiny_bundle)
@@ -133,12 +105,6 @@ def test_an_installation_for_editing_offers_no_other_name(tmp_path):
     found = places(sys.executable, tmp_path)
     assert found.pop("bert_embed") is not None
     assert [name for name, every in found.items() if any(map(is_ours, every or []))] == []
-
-
-def test_a_wheel_offers_no_other_name(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        tops = {name.split("/")[0] for name in archive.namelist()}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"bert_embed"}
 
 
 def test_windows_is_told_where_to_run():

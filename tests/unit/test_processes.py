@@ -56,21 +56,6 @@ print([process.exitcode for process in children], is_right())
 for process in children:
     process.kill()
 """
-_POOL = """
-from concurrent.futures import ProcessPoolExecutor
-
-fork = multiprocessing.get_context("fork")
-threads[0].start()
-time.sleep(0.05)
-pool = ProcessPoolExecutor(2, mp_context=fork)
-try:
-    print(list(pool.map(is_right, range(6), timeout=60)))
-except TimeoutError:
-    print("hangs", flush=True)
-    for process in pool._processes.values():
-        process.kill()
-stop.set()
-"""
 _INTERRUPTS = """
 random.seed(1)
 signal.signal(signal.SIGALRM, signal.default_int_handler)  # as Ctrl-C, at any moment
@@ -146,10 +131,6 @@ def run(program, folder, *arguments):
 
 def test_processes_forked_while_threads_encode_encode_and_fork(tiny_bundle):
     assert run(_FORKS, tiny_bundle) == f"{[0] * 12} True\n"
-
-
-def test_a_pool_of_forked_processes_shares_an_encoder(tiny_bundle):
-    assert run(_POOL, tiny_bundle) == f"{[True] * 6}\n"
 
 
 def test_a_call_after_an_interrupted_one_is_right(tiny_bundle):

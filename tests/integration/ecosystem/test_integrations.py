@@ -18,6 +18,7 @@ import pytest
 import torch
 from bertopic import BERTopic
 from langchain_tests.integration_tests import EmbeddingsIntegrationTests
+from model2vec import StaticModel
 from mteb.abstasks.classification import AbsTaskClassification
 from mteb.abstasks.task_metadata import TaskMetadata
 from sentence_transformers import SentenceTransformer
@@ -31,6 +32,8 @@ from sklearn.svm import SVC
 
 import bert_embed
 from bert_embed.integrations.sentence_transformers import as_sentence_transformer
+from bert_embed.pipeline.report.sample import main_directions, projections
+from tests.support.models import static
 from tests.support.models.heads import write_splade
 from tests.support.models.sentence_transformers import write_sentence_transformers
 
@@ -214,3 +217,62 @@ def test_scikit_learn_takes_a_column_of_a_table():
         bert_embed.SettingError, match="texts must be a list of texts, got a DataFrame"
     ):
         SKLEARN["embed"].fit_transform(table)
+
+
+COLUMN = pd.Series(["a bank", "money"])
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("both") / "model"
+    write_sentence_transformers(folder, prompts={"query": "find: "})
+    return SentenceTransformer(str(folder), device="cpu"), bert_embed.load(folder)
+
+
+def test_a_column_of_pandas(both):
+    theirs, ours = both
+    with pytest.raises(ValueError, match="Unsupported input type: Series"):
+        theirs.encode(COLUMN)
+    wanted = theirs.encode(COLUMN.tolist())
+    np.testing.assert_allclose(ours.encode(COLUMN), wanted, atol=1e-5)
+
+
+def test_no_texts(both):
+    theirs, ours = (model.encode([]) for model in both)
+    assert (theirs.shape, theirs.dtype) == ((0,), np.float64)
+    assert (ours.shape, ours.dtype) == ((0, 32), np.float32)
+
+
+def test_queries_get_the_prompt_that_encode_omits(both):
+    theirs, ours = both
+    np.testing.assert_allclose(
+        ours.encode_query(["money"]), theirs.encode_query(["money"]), atol=1e-5
+    )
+    np.testing.assert_allclose(
+        ours.encode(["money"], prompt=""), theirs.encode(["money"]), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("kind", ["potion", "weighted", "shared"])
+def test_model2vec(tmp_path, kind):
+    static.write_static(tmp_path / "model", kind)
+    theirs = StaticModel.from_pretrained(str(tmp_path / "model"))
+    ours = bert_embed.load(tmp_path / "model")
+    texts = [text for text in (*static.TEXTS, "the bank of the river " * 400) if text]
+    np.testing.assert_allclose(ours.encode(texts), theirs.encode(texts), atol=1e-6)
+
+
+def test_tsne_keeps_groups_together_and_is_the_same_every_time():
+    draw = np.random.default_rng(5)
+    middles = draw.standard_normal((3, 64)) * 4
+    of = np.arange(300) % 3
+    vectors = (middles[of] + draw.standard_normal((300, 64))).astype(np.float32)
+    directions = main_directions(vectors)
+    first, second = projections(directions, "tsne")
+    assert (first["name"], first["package"], second["name"]) == ("t-SNE", "openTSNE", "PCA")
+    assert first["parameters"]["random_state"] == 42
+    assert projections(directions, "tsne") == [first, second]
+    places = np.array([first["x"], first["y"]]).T
+    distances = np.linalg.norm(places[:, None] - places[None], axis=2)
+    np.fill_diagonal(distances, np.inf)
+    assert (of[distances.argmin(axis=1)] == of).mean() > 0.98

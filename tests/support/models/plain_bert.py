@@ -18,16 +18,6 @@ def relu(x: np.ndarray) -> np.ndarray:
     return np.maximum(x, 0)
 
 
-ACTIVATIONS = {  # of Dense modules
-    "identity": lambda x: x,
-    "tanh": np.tanh,
-    "relu": relu,
-    "gelu": gelu,
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "silu": lambda x: x / (1 + np.exp(-x)),
-}
-
-
 def softmax(scores: np.ndarray) -> np.ndarray:
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     return powers / powers.sum(-1, keepdims=True)

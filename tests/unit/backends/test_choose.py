@@ -7,10 +7,8 @@ import pytest
 
 import bert_embed
 from bert_embed.backends import choose
-from bert_embed.backends.choose import weight_files
 from bert_embed.base import environment as processors
 from bert_embed.base.errors import SettingError
-from bert_embed.bundle.bundle import read_bundle
 from tests.support.command import embed
 
 
@@ -76,10 +74,3 @@ def test_bfloat16_asks_for_its_instructions_and_its_package_before_the_run(
         assert not (tmp_path / "out").exists()
         processor("flags\t\t: fpu avx512_bf16")
         monkeypatch.setattr(choose, "find_spec", lambda name: name != "openvino" or None)
-
-
-def test_a_device_that_is_none_is_refused(tiny_bundle):
-    bundle = read_bundle(tiny_bundle)
-    assert weight_files(bundle, "float32", None) == ["float32.tflite"]
-    with pytest.raises(SettingError, match="device must be one of"):
-        weight_files(bundle, "float32", "gpuu")

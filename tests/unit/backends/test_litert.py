@@ -1,7 +1,6 @@
 """LiteRT on processors: int8 near to float32, and a vector that its neighbours cannot change."""
 
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -13,13 +12,10 @@ from pydoc_data.topics import topics
 import numpy as np
 import pytest
 
-from bert_embed.backends.litert import FILES
-from bert_embed.backends.litert.engine import LiteRTEngine
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
-from bert_embed.settings import OutputSpec, VectorSpec
 from tests.support.command import ROOT, embed, rows, vectors
-from tests.support.engines import load_watched, run_equal
+from tests.support.engines import load_watched
 
 pytestmark = pytest.mark.slow
 
@@ -110,28 +106,6 @@ def test_the_command_line_computes_in_int8(tmp_path, tiny_bundle):
     assert similar(vectors(tmp_path / "a"), wanted).min() > 0.999
     # Not a run to go on with in float32.
     assert embed(tmp_path / "a", tiny_bundle, tmp_path / "in.txt") == 2
-
-
-@pytest.mark.parametrize("precision", FILES)
-def test_a_damaged_model_is_named(tiny_bundle, tmp_path, precision):
-    folder = tmp_path / "damaged"
-    shutil.copytree(tiny_bundle, folder)
-    file = folder / FILES[precision]
-    data = bytearray(file.read_bytes())
-    data[-1000] ^= 1  # a bit of a weight
-    file.write_bytes(data)
-    with pytest.raises(ValueError, match=f"{folder}: {FILES[precision]} is damaged"):
-        Encoder(read_bundle(folder), precision=precision)
-
-
-def test_threads_have_an_interpreter_each(tiny_bundle):
-    engine = LiteRTEngine(read_bundle(tiny_bundle), (2, 3), "float32")
-    graph = engine.graph(VectorSpec(), OutputSpec(), 0)
-    ids = np.array([[2, 40, 41, 3]], np.int32)
-    wanted = run_equal(graph, ids, ids * 0)["sentences"]
-    with ThreadPoolExecutor(4) as pool:
-        for found in pool.map(lambda _: run_equal(graph, ids, ids * 0)["sentences"], range(200)):
-            np.testing.assert_array_equal(found, wanted)
 
 
 def test_small_calls_of_several_threads_run_side_by_side(tiny_bundle):

@@ -17,7 +17,7 @@ from bert_embed.settings import OutputSpec, VectorSpec
 from tests.support.engines import ENGINES
 from tests.support.models import plain_bert
 from tests.support.models.tiny import write_tiny_huggingface
-from tests.support.rounding import assert_near
+from tests.support.rounding import assert_near, distance, relative_error
 
 pytestmark = pytest.mark.numeric
 
@@ -96,3 +96,6 @@ def test_each_activation_equals_plain_numpy(tmp_path, activation, engine):
         for one, other in zip(found, wanted, strict=True):
             assert_near(one[row, :length], other)
         assert_near(pooled[row], plain.pooled(wanted[-1]))
+    plain.activation = plain_bert.gelu_new if activation == "gelu" else plain_bert.gelu
+    wrong = plain.hidden_states(ids[0], types[0])[-1]
+    assert distance(found[-1, 0], wrong) > 10 * relative_error(), "the bound would hide a fault"

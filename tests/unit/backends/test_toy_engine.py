@@ -54,7 +54,7 @@ def test_its_vectors_are_those_of_litert(installed, tiny_bundle, model, spec):
 
 
 def test_the_host_has_modules_and_heads_for_it(installed, tmp_path):
-    activations = (f"activation.{name}" for name in ("Tanh", "GELU", "Sigmoid"))
+    activations = (f"activation.{name}" for name in ("Tanh", "GELU", "Sigmoid", "SiLU", "ReLU"))
     modules = [dense(32, 6, next(activations)), *(dense(6, 6, name) for name in activations)]
     write_sentence_transformers(tmp_path / "dense", modules=modules)
     wanted, found = both(tmp_path / "dense")

@@ -22,17 +22,6 @@ for words in json.loads(sys.argv[1]):
 loaded = {"tensorflow", "tensorflow_text", "tensorflow_hub", "keras"} & set(sys.modules)
 print(json.dumps([made, sorted(loaded)]))
 """
-# In every process: the import of a model has one of its own.
-_UNIMPORTABLE = """
-import sys
-
-class Refuses:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("tensorflow", "tensorflow_hub", "tensorflow_text"):
-            raise ImportError(f"{name} was imported")
-
-sys.meta_path.insert(0, Refuses())
-"""
 
 
 def commands(script, *commands, **environment):
@@ -122,19 +111,3 @@ except Exception as error:
     needs = f"reading TFRecord files requires tensorflow, {lacks}"
     assert f"report.html was not written (InputError: {needs}" in said[3]
     assert needs in said[5]
-
-
-def test_the_default_model_is_imported_verified_and_embeds_without_tensorflow(tmp_path):
-    """From its package to the last vector, with an empty cache."""
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(_UNIMPORTABLE)
-    (tmp_path / "in.txt").write_text("the bank\nof the river\n", "utf-8")
-    made, _, _ = commands(
-        _COMMANDS,
-        ["embed", f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out"],
-        ["model", "verify", "minilm"],
-        PYTHONPATH=str(tmp_path / "site"),
-        BERT_EMBED_CACHE=str(tmp_path / "cache"),
-    )
-    assert [code for code, _ in made] == [0, 0], made
-    assert record(tmp_path / "out")["counts"]["embedded"] == 2

@@ -8,9 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from bert_embed.base.errors import InputError
+from bert_embed.base.errors import InputError, SettingError
 from bert_embed.bundle.bundle import read_bundle
-from bert_embed.bundle.cache import cache_folder
+from bert_embed.bundle.cache import cache_folder, call_apart
 from bert_embed.bundle.find import resolve_model
 from tests.support.command import files_of_at_most
 from tests.support.models.folder import change, imported, refused
@@ -129,12 +129,6 @@ def test_an_adapter_is_refused_with_the_way_to_merge_it(source, cache, beside):
     refused(source.parent, r"merge_and_unload\(\)")
 
 
-def test_weights_of_eight_bits_are_refused_by_their_type(source, cache):
-    write_tiny_huggingface(source, dtype=ml_dtypes.float8_e4m3fn)
-    with pytest.raises(InputError, match="must be one of F32, F16, BF16, F64, is F8_E4M3"):
-        resolve_model(source)
-
-
 def test_the_importers_refusal_reaches_the_caller(source, cache, apart):
     shutil.move(source / "model.safetensors", source / "pytorch_model.bin")
     with pytest.raises(ValueError, match=r"pytorch_model\.bin is refused \(pickled weights"):
@@ -172,13 +166,6 @@ def test_a_tilde_is_the_home_folder(source, cache, apart, monkeypatch):
     assert resolve_model(f"~/{source.name}").path.startswith(f"{source.parent}/kept/")
 
 
-def test_a_cache_that_cannot_be_written_is_named(source, tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "file"))
-    with pytest.raises(ValueError, match="models cannot be kept there"):
-        resolve_model(str(source))
-
-
 def test_a_disk_that_a_model_fills_is_named_with_its_folder(source, cache, apart):
     refused = pytest.raises(InputError, match=r"cache: models cannot be kept there \(File too l")
     with files_of_at_most(20_000), refused:
@@ -192,3 +179,28 @@ def test_a_user_without_a_home_is_told_where_to_keep_models(monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: 2_000_000_000)  # in no list of users
     with pytest.raises(InputError, match="set BERT_EMBED_CACHE to a folder"):
         cache_folder()
+
+
+def test_a_refusal_keeps_its_type_names_and_sentence(tmp_path):
+    with pytest.raises(SettingError, match="dim must be an integer, got 'x'") as refused:
+        call_apart("a check", "bert_embed.base.arguments:whole_number", "dim", "x")
+    assert refused.value.setting == "dim"
+    with pytest.raises(InputError, match="No such file or directory"):
+        call_apart("a move", "os:rename", str(tmp_path / "a"), str(tmp_path / "b"))
+
+
+def test_what_is_printed_does_not_mix_with_the_answer(tmp_path):
+    call_apart("a print", "builtins:print", "text", end="")
+    (tmp_path / "folder").mkdir()
+    call_apart("a call", "os:rmdir", path=str(tmp_path / "folder"))
+    assert not (tmp_path / "folder").exists()
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [("bert_embed.base.arguments:nothing", "AttributeError"), ("os:_exit", "ended with code 7")],
+)
+def test_a_function_that_breaks_is_named_with_the_end_of_its_stderr(function, message):
+    with pytest.raises(RuntimeError, match="the test ended with code") as broken:
+        call_apart("the test", function, 7)
+    assert message in str(broken.value)

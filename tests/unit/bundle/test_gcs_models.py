@@ -1,8 +1,5 @@
 """Models in Cloud Storage, on a real server: fetched whole, checked, once; faults are named."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -144,19 +141,3 @@ def test_a_model_is_imported_from_there(gcs, cache, tmp_path, name, here, capsys
     if name == GOOGLE:
         assert main(["model", "import", url, str(tmp_path / "bundle")]) == 0
         assert local.fingerprint in capsys.readouterr().out
-
-
-def test_two_processes_fetch_at_once_without_tensorflow(gcs, cache, small):
-    url = gcs.put_folder(small, "two", "mine")
-    script = (
-        "import sys, bert_embed.bundle.cache as r; print(r.fetch(r.list_model(sys.argv[1])));"
-        "assert 'tensorflow' not in sys.modules and 'apache_beam' not in sys.modules"
-    )
-    started = [
-        subprocess.Popen([sys.executable, "-c", script, url], stdout=subprocess.PIPE, text=True)
-        for _ in range(3)
-    ]
-    said = {process.communicate()[0] for process in started}
-    assert [process.returncode for process in started] == [0, 0, 0]
-    assert len(said) == 1
-    assert os.listdir(cache / "gs") == [Path(said.pop().strip()).parent.name]

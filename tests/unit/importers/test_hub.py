@@ -1,12 +1,10 @@
 """model import hf://: from a server that answers as the hub does."""
 
 import hashlib
-import json
 import os
 import re
 import shutil
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
@@ -20,7 +18,7 @@ from tests.support.forks import python
 from tests.support.models.architectures import write_architecture
 from tests.support.models.heads import write_m3
 from tests.support.models.multi_vectors import write_multi_vectors
-from tests.support.servers.gcs import serving
+from tests.support.servers.gcs import Answering, serving
 
 _PATH = re.compile(r"(?:/api/models)?/([^/]+/[^/]+)/(revision|tree|resolve)/([^/]+)(?:/(.+))?")
 
@@ -44,24 +42,20 @@ class HubServer:
     faults: list[int] = field(default_factory=list)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Answering):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # see tests/support/servers/gcs.py
-
-    def log_message(self, *words):
-        pass
 
     def do_GET(self):
         hub = self.server.hub
         if hub.faults:
-            return self._answer(hub.faults.pop())
+            return self.answer(hub.faults.pop(), {}, b"")
         found = _PATH.fullmatch(unquote(urlparse(self.path).path))
         repo, what, revision, name = found.groups()
         commit = hub.names.get(revision, revision)
         folder = hub.models.get(repo, {}).get(commit)
         if folder is None:
             missing = "RevisionNotFound" if repo in hub.models else "RepoNotFound"
-            return self._answer(404, {"X-Error-Code": missing})
+            return self.answer(404, {"X-Error-Code": missing}, b"")
         if what == "resolve":
             return self._send(folder / name, {"X-Repo-Commit": commit})
         files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
@@ -72,24 +66,18 @@ class _Handler(BaseHTTPRequestHandler):
                 {"type": "file", "path": name, "size": path.stat().st_size, "oid": _etag(path)}
                 for name, path in zip(names, files, strict=True)
             ]
-        return self._answer(200, {"Content-Type": "application/json"}, json.dumps(told).encode())
+        return self.answer_json(told)
 
     do_HEAD = do_GET
 
     def _send(self, file, headers):
         if not file.is_file():
-            return self._answer(404, headers | {"X-Error-Code": "EntryNotFound"})
+            return self.answer(404, headers | {"X-Error-Code": "EntryNotFound"}, b"")
+        sent = b""
         if self.command == "GET":
             self.server.hub.sent.append(file.name)
-        return self._answer(200, headers | {"ETag": f'"{_etag(file)}"'}, file.read_bytes())
-
-    def _answer(self, status, headers=(), body=b""):
-        self.send_response(status)
-        for name, value in {**dict(headers), "Content-Length": str(len(body))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
+            sent = None  # all of it
+        return self.answer(200, headers | {"ETag": f'"{_etag(file)}"'}, file.read_bytes(), sent)
 
 
 def _etag(file):

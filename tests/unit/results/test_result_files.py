@@ -1,19 +1,24 @@
 """The rows of a file are read whoever wrote it, all of them or those that are asked for."""
 
 import io
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import bert_embed
 from bert_embed.base.errors import InputError, StorageError
 from bert_embed.results.columns import write_deleted
 from bert_embed.results.files import deleted_batches, row_batches
-from bert_embed.results.names import OUTPUT_DTYPES, restored, stored
+from bert_embed.results.names import OUTPUT_DTYPES, file_name, restored, stored
 from bert_embed.transforms.blocks import EmbeddingBlock
+from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import Part
 from bert_embed.transforms.write import write_vectors
+from tests.support.outputs import finished_run
 
 WIDTH = 24
 NUMBERS = "embedding.list.element"
@@ -157,3 +162,29 @@ def test_rows_are_limited_or_chosen_in_every_format(tmp_path, ending, dtype):
     asked = {"columns": ("text", "none"), "vectors": False, "chosen": np.array([7])}
     [batch] = row_batches(tmp_path / name, described, **asked)
     assert batch.columns.to_pylist() == [{"text": "text 7"}]
+
+
+def test_blocks_beyond_seven_digits_are_read_behind_the_others(tmp_path):
+    run = finished_run(tmp_path / "out", [1, 1, 1, 1], first_block=9_999_998)
+    blocks = range(9_999_998, 10_000_002)
+    names = [file_name("embeddings", block, 0, ".parquet") for block in blocks]
+    folder = OutputFolder(str(run))
+    assert [name for name in folder.data_files() if name.startswith("embeddings")] == names
+    ids, _ = bert_embed.read(run)
+    assert list(ids) == ["d/0", "d/1", "d/2", "d/3"]
+
+
+@pytest.mark.slow
+def test_what_is_read_whole_is_in_memory_once(tmp_path):
+    folder = finished_run(tmp_path / "out", [8_000] * 6, width=384, kept=False)
+    program = """
+import resource, sys
+import bert_embed.results.read
+def most():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+before = most()
+vectors = bert_embed.read(sys.argv[1])[1]
+print((most() - before) / vectors.nbytes)
+"""
+    command = [sys.executable, "-c", program, str(folder)]
+    assert float(subprocess.run(command, capture_output=True, check=True).stdout) < 2.2

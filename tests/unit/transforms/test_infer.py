@@ -3,19 +3,24 @@
 from functools import partial
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 import pytest
+from apache_beam.coders import registry
 from apache_beam.testing.util import assert_that, equal_to
 
+from bert_embed.backends.choose import load_engine
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
 from bert_embed.model import Embedder
 from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.text.tokenizer import load_tokenizer
-from bert_embed.transforms.blocks import DocumentBlock
+from bert_embed.transforms.blocks import DocumentBlock, EmbeddingBlock, TokenBlock
 from bert_embed.transforms.infer import BlockModelHandler, EmbedBlocks
-from bert_embed.transforms.parts import Part
+from bert_embed.transforms.parts import BlockSpec, Part
+from bert_embed.transforms.steps import BlockCoder, activity, current_activity
 from bert_embed.transforms.tokenize import TokenizeBlocks, token_block
+from tests.support.blocks import read_blocks
 from tests.support.engines import load_watched
 from tests.support.rounding import assert_near
 
@@ -105,3 +110,53 @@ def test_a_bundle_that_was_exchanged_is_refused(tiny_bundle):
     )
     with pytest.raises(ValueError, match="holds another model than when the job started"):
         handler.load_model()
+
+
+def test_the_activity_that_began_last_is_shown():
+    assert current_activity() is None
+    with activity("planning"):
+        with activity("loading the model"):
+            assert current_activity() == "loading the model"
+        assert current_activity() == "planning"
+    assert current_activity() is None
+
+
+def test_loading_the_model_is_shown(tiny_bundle):
+    seen = []
+
+    def load(*settings):
+        seen.append(current_activity())
+        return load_engine(*settings)
+
+    text_spec = TextSpec(max_seq_length=16)
+    BlockModelHandler(tiny_bundle, "", VectorSpec(), text_spec, load_engine=load).load_model()
+    assert seen == ["loading the model"]
+    assert current_activity() is None
+
+
+def test_a_block_comes_back_as_it_was():
+    ids = pa.array(["/in/a.txt:0", "/in/a.txt:7"])
+    block = DocumentBlock(Part(3, 0, records=2), ids, ["one", "two"], ids)
+    assert BlockCoder().decode(BlockCoder().encode(block)) == block
+
+
+def test_the_size_of_a_block_is_about_that_of_its_bytes():
+    vectors = np.random.default_rng(0).standard_normal((1000, 64), np.float32)
+    numbers = np.arange(1000)
+    ids = pa.array([f"/in/a.txt:{number}" for number in numbers])
+    block = EmbeddingBlock(Part(0, 0), ids, numbers, numbers > 5, numbers, vectors)
+    size = len(BlockCoder().encode(block))
+    assert 0.9 * size < BlockCoder().estimate_size(block) < 1.1 * size
+    texts = DocumentBlock(Part(0, 0, records=1000), ids, ["x" * 80] * 1000, ids)
+    assert 100_000 < BlockCoder().estimate_size(texts) < 200_000  # with their length
+
+
+def test_blocks_of_a_pipeline_have_this_coder(tiny_bundle, tmp_path):
+    specs = beam.Pipeline() | beam.Create([]).with_output_types(BlockSpec)
+    documents, _ = read_blocks(specs, tmp_path, 10, 1000)
+    handler = BlockModelHandler(tiny_bundle, "", VectorSpec(), TextSpec(16), 64)
+    tokens = documents | TokenizeBlocks(tiny_bundle, TextSpec(16))
+    kinds = {documents: DocumentBlock, tokens: TokenBlock}
+    for each, kind in (kinds | {tokens | EmbedBlocks(handler): EmbeddingBlock}).items():
+        assert each.element_type is kind
+        assert isinstance(registry.get_coder(kind), BlockCoder)

@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 from apache_beam.metrics import MetricsFilter
 from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -407,3 +408,24 @@ def test_rows_have_every_kind_of_vector(splade, kinds):
 
 def _number_of_weights(row):
     return len(getattr(row.embedding, "sparse", row.embedding).values)
+
+
+def run(elements, model, windows=None):
+    with beam.Pipeline() as pipeline:
+        made = pipeline | beam.Create(elements) | beam.Map(lambda one: TimestampedValue(one, 1))
+        made = made if windows is None else made | beam.WindowInto(windows)
+        _ = made | EmbedDocuments(model)
+
+
+@pytest.mark.parametrize("windows", [None, FixedWindows(1)])
+def test_a_job_without_the_column_fails(tiny_bundle, windows):
+    message = "no element has the column text, all are rejected: it has body, id"
+    with pytest.raises(Exception, match=message):
+        run([{"body": "a river", "id": 1}, {"body": "a bank", "id": 2}], tiny_bundle, windows)
+
+
+@pytest.mark.parametrize(
+    "elements", [[], ["a river"], [{"text": None}], [{"body": 1}, {"text": "b"}]]
+)
+def test_any_other_job_ends_well(tiny_bundle, elements):
+    run(elements, tiny_bundle)
