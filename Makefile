@@ -93,8 +93,7 @@ GO_LINTERS := $(if $(shell command -v go),build/actionlint build/kubeconform)
 SCHEMAS := tests/integration/deploy/schemas/{{.ResourceKind}}_{{.ResourceAPIVersion}}.json
 # These import JAX, which is in an environment of its own.
 JAX_ALONE := $(addprefix --ignore ,$(shell grep -lE "^(import|from) jax" bert_embed/backends/jax/*.py))
-MANIFESTS := deploy/airflow/bert_embed_pod.yaml deploy/cloud_run/job.yaml deploy/flink/kubernetes.yaml \
-	$(wildcard deploy/gke/*.yaml)
+MANIFESTS := deploy/airflow/bert_embed_pod.yaml deploy/flink/kubernetes.yaml $(wildcard deploy/gke/*.yaml)
 check: .venv/dev model $(GO_LINTERS)  ## lint code, scripts, images, workflows and manifests; types, layers, doctests, lock
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from bert_embed.base.arrays import splits_of
@@ -19,7 +18,6 @@ from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
 from bert_embed.pipeline.cli import main
-from bert_embed.results.names import stored
 from bert_embed.transforms.blocks import EmbeddingBlock, KeptWindows
 from bert_embed.transforms.parts import Part
 from bert_embed.transforms.write import write_vectors
@@ -274,27 +272,15 @@ def write_output(
 ) -> Path:
     """Writes float32 `[rows, width]` as the complete output of a run; returns the folder."""
     ids = [f"doc-{row}" for row in range(len(vectors))] if ids is None else ids
-    (folder / "embeddings").mkdir(parents=True)
-    size = 0
-    for number, rows in enumerate(np.array_split(np.arange(len(vectors)), files)):
-        kept = stored(vectors[rows], dtype)
-        width = kept.values.shape[1]
-        columns = {"id": pa.array([ids[row] for row in rows])}
-        columns["embedding"] = pa.FixedSizeListArray.from_arrays(kept.values.ravel(), width)
-        if kept.scale is not None:
-            columns["scale"] = pa.array(kept.scale)
-        path = folder / "embeddings" / f"part-{number:07d}-00000.parquet"
-        pq.write_table(pa.table(columns), path, write_page_checksum=True)
-        size += path.stat().st_size
-    vectors_are = {
-        "shape": [vectors.shape[1]],
-        "output_dtype": dtype,
-        "id_type": "string" if not ids or isinstance(ids[0], str) else "int64",
-    }
-    written = {"embeddings": {"files": files, "bytes": size, "rows": len(vectors)}}
-    record = whole_record(vectors_are, len(vectors), run="made-by-hand", written=written)
-    (folder / "run.json").write_text(json.dumps(record))
-    return folder
+    parts = np.array_split(np.arange(len(vectors)), files)
+
+    def changed(block: EmbeddingBlock) -> EmbeddingBlock:
+        rows = parts[block.part.block]
+        return replace(block, ids=pa.array([str(ids[row]) for row in rows]), vectors=vectors[rows])
+
+    kind = {"id_type": "string" if not ids or isinstance(ids[0], str) else "int64"}
+    sizes, width = list(map(len, parts)), vectors.shape[1]
+    return finished_run(folder, sizes, width, dtype, kept=False, settings=kind, changed=changed)
 
 
 def clustered_vectors(rows: int, width: int = 32, groups: int = 40, seed: int = 0) -> np.ndarray:

@@ -1,12 +1,11 @@
-"""Writes tests/integration/deploy/schemas: what Kubernetes, Flink's operator and Google take.
+"""Writes tests/integration/deploy/schemas: what Kubernetes, Flink's operator and Terraform take.
 
-python -m tests.support.schemas OPERATOR_API.jar RUN_V1.json CDKTF_GOOGLE.whl
+python -m tests.support.schemas OPERATOR_API.jar CDKTF_GOOGLE.whl
 
 OPERATOR_API.jar is `org.apache.flink:flink-kubernetes-operator-api` from Maven, whose definition of
-a FlinkDeployment holds that of a Pod; RUN_V1.json is Cloud Run's discovery document, which
-google-api-python-client brings; CDKTF_GOOGLE.whl is `cdktf-cdktf-provider-google` of PyPI, whose
-classes have the arguments of Terraform's google provider. They are under the Apache License 2.0,
-the wheel under the Mozilla Public License 2.0.
+a FlinkDeployment holds that of a Pod; CDKTF_GOOGLE.whl is `cdktf-cdktf-provider-google` of PyPI,
+whose classes have the arguments of Terraform's google provider. They are under the Apache License
+2.0, the wheel under the Mozilla Public License 2.0.
 """
 
 import ast
@@ -23,7 +22,6 @@ from tests.support.command import ROOT
 
 FOLDER = ROOT / "tests" / "integration" / "deploy" / "schemas"
 DEFINITION = "META-INF/fabric8/flinkdeployments.flink.apache.org-v1.yml"
-JOB = "Job"
 # Of every resource, by Terraform itself.
 _META = {"connection", "count", "depends_on", "for_each", "lifecycle", "provider", "provisioners"}
 
@@ -55,35 +53,6 @@ def of_operator(jar: Path) -> dict[str, Any]:
     flink["properties"]["metadata"] = pod["properties"]["metadata"]
     flink["required"] = ["apiVersion", "kind", "metadata", "spec"]
     return {"pod_v1": pod, f"flinkdeployment_{version['name']}": strict(flink)}
-
-
-def of_cloud_run(document: Path) -> dict[str, Any]:
-    """The schema of a job, with those that it names."""
-    known, found = json.loads(document.read_text("utf-8"))["schemas"], {}
-    waiting = [JOB]
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found[name] = _described(known[name], waiting)
-    return {"job_v1": {"$ref": f"#/$defs/{JOB}", "$defs": strict(found)}}
-
-
-def _described(schema: dict[str, Any], waiting: list[str]) -> dict[str, Any]:
-    """A schema of a discovery document as JSON Schema."""
-    if "$ref" in schema:
-        waiting.append(schema["$ref"])
-        return {"$ref": f"#/$defs/{schema['$ref']}"}
-    made = {name: schema[name] for name in ("type", "enum") if name in schema}
-    if made.get("type") == "any":
-        return {}
-    for name in ("items", "additionalProperties"):
-        if name in schema:
-            made[name] = _described(schema[name], waiting)
-    if "properties" in schema:
-        made["properties"] = {
-            name: _described(inner, waiting) for name, inner in schema["properties"].items()
-        }
-    return made
 
 
 def of_terraform(wheel: Path) -> dict[str, Any]:
@@ -118,7 +87,7 @@ def _arguments(name: str, classes: dict[str, ast.ClassDef]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    jar, document, wheel = map(Path, sys.argv[1:])
-    for name, schema in (of_operator(jar) | of_cloud_run(document) | of_terraform(wheel)).items():
+    jar, wheel = map(Path, sys.argv[1:])
+    for name, schema in (of_operator(jar) | of_terraform(wheel)).items():
         text = json.dumps(schema, separators=(",", ":"), sort_keys=True)
         (FOLDER / f"{name}.json").write_text(f"{text}\n", "utf-8")

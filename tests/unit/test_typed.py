@@ -36,7 +36,6 @@ assert_type(units_of, list[bert_embed.TextVectors])
 assert_type(units_of[0].vectors, Floats)
 assert_type(encoder.units("one two", "word", word_pooling="max"), bert_embed.TextVectors)
 assert_type(encoder.encode(["one"], ["two"], kind="scores"), Floats)
-assert_type(encoder.encode("one", kind="dense", normalize=True), Floats)
 assert_type(encoder.encode_query(["one"]), Floats)
 assert_type(encoder.encode("one", kind="sparse", top_k=9), bert_embed.SparseVector)
 assert_type(encoder.encode_query(["one"], kind="sparse"), bert_embed.SparseVectors)
@@ -46,11 +45,7 @@ sparse = encoder.encode(["one", "two"], kind="sparse", top_k=9)
 assert_type(sparse[0], bert_embed.SparseVector)
 assert_type(sparse[:1], bert_embed.SparseVectors)
 assert_type(sparse[0].to_dict(), dict[int, float])
-assert_type([row.values for row in sparse], list[Floats])
-assert_type(encoder.encode_query("one", kind="sparse", top_k=9), bert_embed.SparseVector)
-assert_type(encoder.encode_query(["one"], kind="multi")[0].vectors, Floats)
 assert_type(encoder.similarity(sparse, encoder.encode("one", kind="sparse")), Floats)
-assert_type(encoder.similarity([[1.0, 0.0]], vectors), Floats)
 assert_type(encoder.similarity_pairwise(vectors, vectors), Floats)
 assert_type(encoder.score(("one", "two")), float)
 assert_type(encoder.score([("one", "two")], max_seq_length=9), Floats)
@@ -163,16 +158,11 @@ WRONG = {
     "encoder.encode(['a'], kind='sparse', pooling='cls')": "No overload variant",
     "bert_embed.read_token('out')": "has no attribute",
     "bert_embed.embed('a', 'b', limit='3')": "incompatible type",
-    "bert_embed.embed('a', 'b', normalize=1.5)": "incompatible type",
     "bert_embed.embed('a', 'b', poolin='cls')": "Unexpected keyword",
-    "bert_embed.embed('a', 'b', layers=[0.5])": "incompatible type",
     "bert_embed.EmbedDocuments(7)": "incompatible type",
     "bert_embed.EmbedDocuments(colum='text')": "Unexpected keyword",
-    "bert_embed.EmbedDocuments(poling='cls')": "Unexpected keyword",
-    "bert_embed.EmbedDocuments(max_batch_seconds='1')": "incompatible type",
     "bert_embed.BertEmbeddings(columns=3)": "incompatible type",
     "bert_embed.BertEmbeddings(colums=['text'])": "Unexpected keyword",
-    "bert_embed.BertEmbeddings(max_seq_length='long')": "incompatible type",
     "bert_embed.BertModelHandler(max_batch_size='1')": "incompatible type",
     "bert_embed.BertModelHandler(colum='text')": "Unexpected keyword",
     "transform.settings": "has no attribute",

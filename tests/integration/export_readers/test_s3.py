@@ -175,21 +175,6 @@ def test_an_input_replaced_meanwhile_mixes_with_nothing(
     assert_one_sentence(capsys.readouterr().err, r"s3://corpus/old\.txt was replaced or removed")
 
 
-def test_of_two_runs_that_start_together_one_gets_the_folder(
-    s3, proxied, intact, tiny_bundle, capsys
-):
-    other = contents(s3, "intact")["run.json"].replace(b'"status": "done"', b'"status": "running"')
-
-    def fault(method, path):
-        if method in ("PUT", "POST") and path.startswith("/corpus/together/run.json"):
-            proxied.fault = lambda method, path: None
-            s3.put_object(Bucket="corpus", Key="together/run.json", Body=other)
-
-    proxied.fault = fault
-    assert embed("s3://corpus/together", tiny_bundle, "s3://corpus/in/a.txt") != 0
-    assert contents(s3, "together")["run.json"] == other
-
-
 def test_the_endpoint_can_be_a_flag(s3, tiny_bundle, monkeypatch):
     monkeypatch.delenv("AWS_ENDPOINT_URL")
     flags = {"s3_endpoint_url": s3.meta.endpoint_url}

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import math
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -76,7 +75,6 @@ def _save(arrays: Mapping[str, np.ndarray], prefix: Path) -> None:
         saver.save(session, str(prefix), write_meta_graph=False)
 
 
-_SIZES = [None, None]
 _ACTIVATIONS = {
     "gelu": lambda x: tf.nn.gelu(x, approximate=False),
     "gelu_new": lambda x: tf.nn.gelu(x, approximate=True),
@@ -124,8 +122,10 @@ def _written(
     made = Path(tempfile.mkdtemp())
     twin = made / "huggingface"
     tensors = write_tiny_huggingface(twin, heads=heads, hidden_act=hidden_act, **model)
-    encoder = TinyHub(tensors, heads, hidden_act, layers_given)
-    encoder.name_variables(scope, official)
+    arrays = dict(_official(name, array, heads) for name, array in tensors.items())
+    names = [scope + (name if official else f"v{n}") for n, name in enumerate(arrays)]
+    named = dict(zip(names, arrays.values(), strict=True))
+    encoder = TinyHub(named, hidden_act, layers_given, "pooler_transform/kernel" in arrays)
     if vocabulary:
         encoder.vocab_file = tf.saved_model.Asset(str(twin / "vocab.txt"))
     if beside is not None:
@@ -137,83 +137,42 @@ def _written(
 
 
 class TinyHub(tf.Module):
-    """Keeps heads apart in its kernels, as the exporter of TF Hub's encoders does."""
+    """What is read of TF Hub's encoders: their variables, and the outputs and operations of a call.
+
+    Nothing runs it, so it computes no BERT.
+    """
 
     def __init__(
-        self,
-        tensors: Mapping[str, np.ndarray],
-        heads: int,
-        hidden_act: str,
-        layers_given: bool,
+        self, arrays: Mapping[str, np.ndarray], hidden_act: str, layers_given: bool, pooler: bool
     ) -> None:
         super().__init__()
-        self._arrays = dict(_official(name, array, heads) for name, array in tensors.items())
-        self._act, self._given = _ACTIVATIONS[hidden_act], layers_given
-        self._count = sum(name.endswith("intermediate/bias") for name in self._arrays)
-        self.w: list[tf.Variable] = []
-
-    def name_variables(self, scope: str, official: bool) -> None:
-        self._places = {name: place for place, name in enumerate(self._arrays)}
-        for name, array in self._arrays.items():
-            plain = name if official else f"v{self._places[name]}"
-            self.w.append(tf.Variable(array, name=scope + plain))
-        del self._arrays
-
-    def of(self, name: str) -> tf.Variable:
-        return self.w[self._places[name]]
-
-    def norm(self, name: str, x: tf.Tensor) -> tf.Tensor:
-        mean, variance = tf.nn.moments(x, [-1], keepdims=True)
-        scaled = (x - mean) / tf.sqrt(variance + 1e-12)
-        return scaled * self.of(f"{name}/gamma") + self.of(f"{name}/beta")
-
-    def dense(self, equation: str, name: str, x: tf.Tensor) -> tf.Tensor:
-        return tf.einsum(equation, x, self.of(f"{name}/kernel")) + self.of(f"{name}/bias")
-
-    def block(self, name: str, x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        place = f"{name}/self_attention"
-        query, key, value = (
-            self.dense("btd,dnh->btnh", f"{place}/{one}", x) for one in ("query", "key", "value")
-        )
-        scores = tf.einsum("btnh,bsnh->bnts", query, key) / math.sqrt(query.shape[-1])
-        shut = tf.where(mask[:, None, None, :] > 0, 0.0, -1e9)
-        mixed = tf.einsum("bnts,bsnh->btnh", tf.nn.softmax(scores + shut), value)
-        out = self.dense("btnh,nhd->btd", f"{place}/attention_output", mixed)
-        x = self.norm(f"{name}/self_attention_layer_norm", out + x)
-        inner = self._act(self.dense("btd,di->bti", f"{name}/intermediate", x))
-        out = self.dense("bti,id->btd", f"{name}/output", inner)
-        return self.norm(f"{name}/output_layer_norm", out + x)
+        self.w = [tf.Variable(array, name=name) for name, array in arrays.items()]
+        self._act, self._given, self._pooler = _ACTIVATIONS[hidden_act], layers_given, pooler
 
     @tf.function(
         input_signature=[
             {
-                name: tf.TensorSpec(_SIZES, tf.int32, name=name)
+                name: tf.TensorSpec([None, None], tf.int32, name=name)
                 for name in ("input_word_ids", "input_mask", "input_type_ids")
             }
         ]
     )
     def __call__(self, inputs):
-        ids = inputs["input_word_ids"]
-        x = tf.gather(self.of("word_embeddings/embeddings"), ids)
-        places = tf.range(tf.shape(ids)[1])
-        x += tf.gather(self.of("position_embedding/embeddings"), places)
-        x += tf.gather(self.of("type_embeddings/embeddings"), inputs["input_type_ids"])
-        x = self.norm("embeddings/layer_norm", x)
-        layers = []
-        for number in range(self._count):
-            x = self.block(f"transformer/layer_{number}", x, inputs["input_mask"])
-            layers.append(x)
+        x = self._act(tf.gather(self.w[0], inputs["input_word_ids"]))
         outputs = {"sequence_output": x}
         if self._given:
-            outputs["encoder_outputs"] = layers
-        if "pooler_transform/kernel" in self._places:
-            pooled = tf.tanh(self.dense("bd,de->be", "pooler_transform", x[:, 0]))
+            outputs["encoder_outputs"] = [x]
+        if self._pooler:
+            pooled = tf.tanh(x[:, 0])
             outputs |= {"pooled_output": pooled, "default": pooled}
         return outputs
 
 
 def _official(name: str, array: np.ndarray, heads: int) -> tuple[str, np.ndarray]:
-    """A Hugging Face tensor's name and array as tf-models-official has them."""
+    """A Hugging Face tensor's name and array as tf-models-official has them.
+
+    Kernels of attention keep heads apart, as the exporter of TF Hub's encoders has them.
+    """
     stem, _, kind = name.rpartition(".")
     for theirs, ours in (
         ("embeddings.word_embeddings", "word_embeddings/embeddings"),

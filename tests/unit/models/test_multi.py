@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from bert_embed.backends.probe import verify
 from bert_embed.base.errors import SettingError
-from bert_embed.encoder import Encoder, TruncationWarning
+from bert_embed.encoder import Encoder
 from bert_embed.model import Request
 from bert_embed.settings import TextSpec
 from bert_embed.text.layout import text_rows
@@ -217,11 +217,6 @@ def test_a_row_that_is_not_finite_fails(tmp_path):
     assert np.diff(found.splits).tolist() == [5, 0, 5]
     good = encoder.encode(["the bank", "a river"], kind="multi")
     assert np.array_equal(found.vectors, good.vectors)
-
-
-def test_long_texts_are_cut_with_a_warning(encoders):
-    with pytest.warns(TruncationWarning, match="1 of 5 texts was cut at 24 tokens"):
-        encoders("stanford").encode(TEXTS, kind="multi")
 
 
 @pytest.mark.parametrize(

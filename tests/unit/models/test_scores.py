@@ -54,13 +54,6 @@ def test_scores_have_the_same_bits_in_any_batch(encoder):
     np.testing.assert_allclose(together.sum(1), 1, atol=1e-6)
 
 
-@pytest.mark.numeric
-def test_int8_stays_near(encoder):
-    rounded = Encoder(encoder.bundle, threads=1, precision="int8")
-    near, exact = (each.encode([*TEXTS, LONG], kind="scores") for each in (rounded, encoder))
-    assert np.abs(near - exact).max() < 0.05
-
-
 def test_the_logits_of_windows_are_averaged_by_their_tokens(encoder):
     windows = {"long_text": "window", "max_seq_length": 16, "overlap": 4}
     apart = scores(encoder, [LONG], **windows | {"long_text": "windows"})

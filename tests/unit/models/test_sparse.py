@@ -223,8 +223,6 @@ def test_texts_are_encoded_as_blocks_are(encoder):
     np.testing.assert_array_equal(one.values, encoder.encode(TEXTS, kind="sparse")[2].values)
     with pytest.raises(SettingError, match="is not a setting"):
         encoder.encode(TEXTS, pooling="mean", kind="sparse")
-    with pytest.raises(SettingError, match="top_k is not a setting; did you mean k"):
-        encoder.rank("the bank", TEXTS, top_k=1)
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
@@ -278,8 +276,6 @@ def test_a_splade_model_names_the_kind_to_give(encoder):
         with pytest.raises(SettingError, match="top_k must be at least 1"):
             method(TEXTS, kind="sparse", top_k=0)
     assert encoder.encode(TEXTS, kind="dense").shape == (len(TEXTS), encoder.dimension)
-    with pytest.raises(SettingError, match="kind multi: this model makes dense, sparse vectors"):
-        encoder.encode(TEXTS, kind="multi")
 
 
 def test_sparse_vectors_know_their_width_and_convert(encoder):

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.blocks import read_input, texts_of
-from tests.support.command import embed, record
 
 COMPRESS = {
     "gz": gzip.compress,
@@ -122,16 +121,3 @@ def test_what_the_programs_of_the_formats_pass_over_is_passed_over(tmp_path):
     skippable.write_bytes(b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc" + frame)
     assert read(padded) == LINES
     assert read(skippable) == LINES
-
-
-@pytest.mark.parametrize("end", sorted(COMPRESS))
-def test_a_run_over_a_damaged_later_stream_fails_by_its_name(tmp_path, tiny_bundle, capsys, end):
-    line = b"some text\n"
-    whole, second = (COMPRESS[end](data) for data in (b"text\n" + 500 * line, 500 * line))
-    damaged = bytearray(second)
-    damaged[len(second) // 2] ^= 0xFF
-    (tmp_path / f"in.csv.{end}").write_bytes(whole + damaged)
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / f"in.csv.{end}") in (1, 2)
-    assert f"in.csv.{end} is damaged" in capsys.readouterr().err
-    if (tmp_path / "out" / "run.json").exists():
-        assert record(tmp_path / "out")["status"] == "failed"

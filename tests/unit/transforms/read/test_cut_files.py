@@ -6,24 +6,18 @@ import gzip
 import json
 from functools import partial
 
-import apache_beam as beam
-import numpy as np
 import pytest
 import zstandard
-from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_embed.base.errors import StorageError
-from bert_embed.transforms.ledger import block_record
 from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import plan_blocks
 from bert_embed.transforms.read import reader
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import cut_file, document_blocks
-from bert_embed.transforms.reconcile import reconcile
-from tests.support.blocks import plan_of, read_blocks
 from tests.support.command import block_records, embed, files, record, rows
 
 COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstandard.compress}
@@ -114,40 +108,6 @@ def test_parts_that_are_done_are_not_given_again(tmp_path):
     assert rest == {number: part for number, part in blocks.items() if number not in done}
 
 
-@pytest.mark.parametrize(
-    ("lost", "problems"),
-    [
-        (None, []),
-        (
-            2,
-            [
-                "block 0000000 has parts missing or doubled",
-                "block 0000000: 55 records in its parts, its file has 60",
-            ],
-        ),
-        (12, ["0 blocks reported their last part, 1 were planned"]),
-    ],
-)
-def test_the_account_holds_the_records_against_what_the_file_has(tmp_path, lost, problems):
-    """A planted fault: the part of that number is lost behind the readers."""
-    text = "".join(json.dumps({"text": f"text {n}"}) + "\n" for n in range(60))
-    (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress(text.encode()))
-    folder = tmp_path / "out"
-    plan_blocks = plan_of(folder, tmp_path / "in.jsonl.gz", block_bytes=100, part_docs=50)
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        plan = pipeline | plan_blocks
-        documents, _ = read_blocks(plan["specs"], folder, 50, 100)
-        kept = documents | beam.Filter(lambda block: block.part.number != lost)
-        block_records = kept | beam.Map(_as_if_embedded)
-        judged = reconcile(block_records, plan["planned"])
-        assert_that(judged | beam.FlatMap(lambda found: found.problems), equal_to(problems))
-
-
-def _as_if_embedded(block):
-    documents = len(block)
-    return block_record(block.part, np.ones(documents, int), np.zeros(documents, bool), {})
-
-
 class Counted:
     """bzip2's own decoder, which adds up what it gave."""
 
@@ -179,16 +139,6 @@ def test_a_run_decompresses_a_file_once_and_so_does_its_continuation(
     (tmp_path / "in.txt.bz2").write_bytes(bz2.compress(LINES))
     monkeypatch.setattr("bz2.BZ2Decompressor", Counted)
     check(tmp_path / "out", tmp_path / "out", tiny_bundle, tmp_path / "in.txt.bz2")
-
-
-@pytest.mark.slow
-def test_workers_find_the_texts_of_a_compressed_object_in_the_store(
-    gcs, tiny_bundle, tmp_path, monkeypatch
-):
-    (tmp_path / "in.txt.bz2").write_bytes(bz2.compress(LINES))
-    url = gcs.put_folder(tmp_path, "cut", "in")
-    monkeypatch.setattr("bz2.BZ2Decompressor", Counted)
-    check("gs://cut/out", gcs.root / "cut" / "out", tiny_bundle, f"{url}/in.txt.bz2")
 
 
 def check(output, folder, *arguments):
