@@ -4,7 +4,6 @@ import json
 import struct
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,12 @@ from bert_embed.transforms.blocks import (
     TokenVectors,
     WordVectors,
 )
-from bert_embed.transforms.listing import StoredListing, list_input, listing_digest, write_listing
+from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import Part, plan_blocks
-from bert_embed.transforms.plan import PlanBlocks, PlanRequest, planned_work
+from bert_embed.transforms.plan import planned_work
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.reader import document_blocks, parts_of
+from bert_embed.transforms.read.reader import document_blocks
 from bert_embed.transforms.steps import read_unfinished
 from bert_embed.transforms.write import write_vectors
 from tests.support.outputs import SETTINGS, whole_record
@@ -177,18 +176,6 @@ def without_rows(block: EmbeddingBlock) -> EmbeddingBlock:
         text_hash=block.text_hash[:0],
         vectors=none,
     )
-
-
-def plan_of(output, source, block_bytes=100, part_docs=1000, run="run", examples=None):
-    """PlanBlocks of an input whose listing is in the output."""
-    listed = list_input([str(source)])
-    folder = OutputFolder(str(output))
-    folder.prepare()
-    listing = StoredListing(listing_digest(listed.files), listed.first(None))
-    write_listing(folder, listing)
-    request = PlanRequest(block_bytes, listing.digest, str(output))
-    read_parts = partial(parts_of, part_docs=part_docs, block_bytes=block_bytes)
-    return PlanBlocks(request, run, read_parts)
 
 
 def read_blocks(specs, output, part_docs, block_bytes, run="run"):

@@ -17,9 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from bert_embed.base import environment as processor
@@ -50,68 +48,49 @@ _AT_ONCE = 2  # processes, each on one core
 _PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
 
 
-@dataclass(frozen=True)
-class Run:
-    """A run of tests as on some processor: its name, what precedes Python, pytest's words."""
-
-    name: str
-    words: Sequence[str]
-    prefix: Sequence[str] = ()
-    python: str = sys.executable
-    variables: dict[str, str] = field(default_factory=dict)
-
-    def __call__(self) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*self.prefix, self.python, *_PYTEST, *self.words],
-            env={**os.environ, **self.variables},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+Run = tuple[str, list[str], dict[str, str]]  # its name, the command, and variables
 
 
-def cpuinfo_of(kind: str, text: str) -> str:
-    """Returns Linux' words on this processor, changed to those on one of `_KINDS`."""
-    less = re.sub(_NEWER, "", text)
-    return re.sub(r"^(flags\s*:.*)$", rf"\1 {_KINDS[kind]}", less, flags=re.MULTILINE)
-
-
-def seen_as(kind: str, folder: Path) -> list[str]:
-    """Returns the words before a command that let it see another kind of processor.
+def other_kind(folder: Path) -> Run | None:
+    """Returns the run that sees another kind of processor; None elsewhere than on x86 Linux.
 
     Args:
-        kind: One of `_KINDS`.
         folder: A file is written there, and must stay while the command runs.
     """
-    file = folder / kind
-    file.write_text(cpuinfo_of(kind, processor.CPUINFO.read_text("utf-8")), "utf-8")
+    if "avx2" not in processor.flags() or not shutil.which("unshare"):
+        return None
+    kind = "avx2" if processor.has_int8_products() else "vnni"
+    less = re.sub(_NEWER, "", processor.CPUINFO.read_text("utf-8"))
+    file, more = folder / kind, rf"\1 {_KINDS[kind]}"
+    file.write_text(re.sub(r"^(flags\s*:.*)$", more, less, flags=re.MULTILINE), "utf-8")
     bound = f'mount --bind {shlex.quote(str(file))} {processor.CPUINFO} && exec "$@"'
     # Root needs no user namespace, and many machines forbid them to others.
     own = [] if os.geteuid() == 0 else ["--map-root-user"]
-    return ["unshare", "--mount", *own, "sh", "-c", bound, "sh"]
+    seen = ["unshare", "--mount", *own, "sh", "-c", bound, "sh", sys.executable, *_PYTEST]
+    words = ["-m", "not numeric and not slow", *_MESSAGES]
+    return f"/proc/cpuinfo of {kind}", [*seen, *words], {}
 
 
-def other_kind(folder: Path) -> Iterator[Run]:
-    """Gives the run that sees another kind of processor; none elsewhere than on x86 Linux."""
-    if "avx2" in processor.flags() and shutil.which("unshare"):
-        kind = "avx2" if processor.has_int8_products() else "vnni"
-        words = ["-m", "not numeric and not slow", *_MESSAGES]
-        yield Run(f"/proc/cpuinfo of {kind}", words, seen_as(kind, folder))
-
-
-def haswell() -> Iterator[Run]:
-    """Gives the run of the default engine's promises on an emulated Haswell, where qemu is."""
+def haswell() -> Run | None:
+    """Returns the run of the default engine's promises on an emulated Haswell, where qemu is."""
     program = shutil.which(_QEMU)
     if not program:
         sys.stdout.write(f"{_QEMU} is not installed (Debian: qemu-user-static): no run on it\n")
-        return
+        return None
     # The emulator does not follow a virtual environment's link to its interpreter.
     path = os.pathsep.join([".", *(each for each in sys.path if each.endswith("site-packages"))])
-    prefix = [program, "-cpu", "Haswell", "-E", f"PYTHONPATH={path}"]
+    emulated = [program, "-cpu", "Haswell", "-E", f"PYTHONPATH={path}"]
+    emulated += [os.path.realpath(sys.executable), *_PYTEST]
     words = ["-m", "numeric and not slow", "-k", "not tensorflow", *_PROMISES]
     # NumPy's sorting with AVX2 gives wrong orders on it (7.2); LiteRT asks for itself.
     variables = {"NPY_DISABLE_CPU_FEATURES": "X86_V3"}
-    yield Run(f"{_QEMU} -cpu Haswell", words, prefix, os.path.realpath(sys.executable), variables)
+    return f"{_QEMU} -cpu Haswell", [*emulated, *words], variables
+
+
+def ran(run: Run) -> subprocess.CompletedProcess[str]:
+    _, command, variables = run
+    env = os.environ | variables
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
 
 def main() -> int:
@@ -119,10 +98,10 @@ def main() -> int:
     failed = 0
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(_AT_ONCE) as pool:
         os.chmod(folder, 0o755)
-        runs = [*haswell(), *other_kind(Path(folder))]
-        for run, done in zip(runs, pool.map(Run.__call__, runs), strict=True):
+        runs = list(filter(None, (haswell(), other_kind(Path(folder)))))
+        for (name, *_), done in zip(runs, pool.map(ran, runs), strict=True):
             # The emulator warns of each instruction set that Haswell has and it has not.
-            sys.stdout.write(f"{run.name}\n{done.stdout}{done.stderr if done.returncode else ''}")
+            sys.stdout.write(f"{name}\n{done.stdout}{done.stderr if done.returncode else ''}")
             sys.stdout.flush()
             failed += done.returncode != 0
     return int(failed > 0)

@@ -52,7 +52,7 @@ def ends(capsys, example, *words):
 
 class PgVector:
     def __init__(self, request, folder):
-        self.words = request.getfixturevalue("server").url, f"of_{folder.name.lower()}"
+        self.words = request.getfixturevalue("server"), f"of_{folder.name.lower()}"
 
     def rows(self):
         return {key: (text, json.loads(vector)) for key, text, vector in self.ask("embedding")}
@@ -247,12 +247,12 @@ def test_postgresql_keeps_nothing_of_a_load_that_fails(server, tmp_path, capsys,
         return replace(block, texts=pa.array(["a", "b\0c", "d"]))
 
     output = finished_run(tmp_path / "run", [3], changed=changed)
-    said = ends(capsys, "load_pgvector", output, server.url, "failed")
+    said = ends(capsys, "load_pgvector", output, server, "failed")
     assert f"PostgreSQL refuses {output}, nothing is loaded: " in said
-    with psycopg.connect(server.url) as connection:
+    with psycopg.connect(server) as connection:
         assert connection.execute("SELECT to_regclass('failed')").fetchone() == (None,)
     monkeypatch.setenv("PGPASSWORD", "wrong")
-    assert "authentication failed" in ends(capsys, "load_pgvector", output, server.url, "failed")
+    assert "authentication failed" in ends(capsys, "load_pgvector", output, server, "failed")
 
 
 def test_opensearch_ends_at_the_first_error(node, tmp_path, capsys, monkeypatch):

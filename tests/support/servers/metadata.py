@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tests.support.servers.gcs import Answering, serving
@@ -32,12 +32,10 @@ class Metadata:
     Attributes:
         host: Such as 127.0.0.1:4443.
         failing: How many requests for credentials fail from now on, one by one.
-        asked: The paths of all requests.
     """
 
     host: str = ""
     failing: int = 0
-    asked: list[str] = field(default_factory=list)
 
 
 @contextmanager
@@ -47,7 +45,6 @@ def metadata_server() -> Iterator[Metadata]:
     class Handler(Answering):
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            made.asked.append(path)
             answer, status = _ANSWERS.get(path), 200
             if answer is None or (made.failing and path not in ("/", "/latest/api/token")):
                 made.failing -= answer is not None

@@ -10,7 +10,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +19,9 @@ PASSWORD = "secret-of-the-test"  # never in a message
 _USER = "nobody"  # where the tests run as root, which PostgreSQL refuses
 
 
-@dataclass(frozen=True)
-class PostgresServer:
-    """A running server.
-
-    Attributes:
-        port: Its port on 127.0.0.1.
-        pid: Its process.
-    """
-
-    port: int
-    pid: int
-
-    @property
-    def url(self) -> str:
-        """The address of its database, without the password."""
-        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
-
-
 @contextmanager
-def postgres_server(programs: Path) -> Iterator[PostgresServer]:
-    """Runs a server with an empty database.
+def postgres_server(programs: Path) -> Iterator[str]:
+    """Runs a server with an empty database; gives its address, without the password.
 
     Args:
         programs: Folder of `initdb` and `pg_ctl`.
@@ -67,7 +48,7 @@ def postgres_server(programs: Path) -> Iterator[PostgresServer]:
     options = f"-p {port} -h 127.0.0.1 -k {folder} -F"
     run("pg_ctl", "-D", data, "-l", folder / "log", "-o", options, "-w", "start")
     try:
-        yield PostgresServer(port, int((data / "postmaster.pid").read_text().split()[0]))
+        yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
     finally:
         run("pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
         shutil.rmtree(folder, ignore_errors=True)

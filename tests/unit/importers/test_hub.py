@@ -4,8 +4,7 @@ import hashlib
 import os
 import re
 import shutil
-from dataclasses import dataclass, field
-from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import unquote, urlparse
 
 import pytest
@@ -21,25 +20,6 @@ from tests.support.models.multi_vectors import write_multi_vectors
 from tests.support.servers.gcs import Answering, serving
 
 _PATH = re.compile(r"(?:/api/models)?/([^/]+/[^/]+)/(revision|tree|resolve)/([^/]+)(?:/(.+))?")
-
-
-@dataclass
-class HubServer:
-    """A running hub.
-
-    Attributes:
-        environment: What a process must have set to use it.
-        models: Folders of models by name, then by commit.
-        names: Commits by branch or tag, the same for all models.
-        sent: The paths of the files that were downloaded.
-        faults: Statuses with which the next requests are answered.
-    """
-
-    environment: dict[str, str]
-    models: dict[str, dict[str, Path]] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)
-    sent: list[str] = field(default_factory=list)
-    faults: list[int] = field(default_factory=list)
 
 
 class _Handler(Answering):
@@ -102,7 +82,11 @@ def hub(tmp_path_factory):
     (folder / "good" / "onnx" / "config.json").write_text("{}")
     (folder / "pickled" / "model.safetensors").unlink()
     with serving(_Handler) as http:
-        http.hub = server = HubServer({"HF_ENDPOINT": f"http://127.0.0.1:{http.server_port}"})
+        environment = {"HF_ENDPOINT": f"http://127.0.0.1:{http.server_port}"}
+        # Folders of models by name and commit, commits by branch or tag, the files that were
+        # downloaded, and statuses with which the next requests are answered.
+        empty = {"models": {}, "names": {}, "sent": [], "faults": []}
+        http.hub = server = SimpleNamespace(environment=environment, **empty)
         server.models[NAME] = {COMMIT: folder / "good", PICKLED: folder / "pickled"}
         write_multi_vectors(folder / "colbert", "stanford")
         write_m3(folder / "m3")

@@ -1,41 +1,27 @@
 """Sparse and multi-vectors are searched exactly: as brute force over all rows in float64 finds."""
 
 import logging
+from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from bert_embed.base.arrays import splits_of
 from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
 from bert_embed.search.nearest import nearest
-from tests.support.outputs import DIM, ENTRIES, multi_rows, sparse_rows
+from tests.support.outputs import DIM, ENTRIES, finished_run, multi_rows, sparse_rows
 
 FILES = (2000, 0, 700)
 SETTINGS = {"heads": {"sparse": {"entries": ENTRIES}, "multi": {"dim": DIM}}}
 
 
-def lists(splits, values):
-    return pa.ListArray.from_arrays(pa.array(splits, pa.int32()), values)
-
-
 def write(folder, kind, files, dtype="float32"):
-    (folder / kind).mkdir(parents=True)
-    first = 0
-    for number, vectors in enumerate(files):
-        columns = {"id": [f"d{row}" for row in range(first, first + len(vectors))]}
-        if kind == "sparse":
-            columns["indices"] = lists(vectors.splits, pa.array(vectors.indices))
-            columns["values"] = lists(vectors.splits, pa.array(vectors.values))
-        else:
-            numbers = pa.array(vectors.vectors.astype(dtype).ravel())
-            tokens = pa.FixedSizeListArray.from_arrays(numbers, DIM)
-            columns["embedding"] = lists(vectors.splits, tokens)
-        table = pa.table({name: pa.array(column) for name, column in columns.items()})
-        pq.write_table(table, folder / kind / f"part-{number:07d}-00000.parquet")
-        first += len(vectors)
-    return folder
+    def of_kind(block):
+        return replace(block, vectors=None, heads={kind: files[block.part.block]})
+
+    settings = {"vectors": [kind], **SETTINGS}
+    sizes = list(map(len, files))
+    finished_run(folder, sizes, dtype=dtype, kept=False, settings=settings, changed=of_kind)
 
 
 def dense(vectors):
@@ -55,7 +41,7 @@ def max_sims(vectors, query):
 
 def assert_hits(hits, scores, order, k):
     best = order[:k]
-    assert [hit.id for hit in hits] == [f"d{row}" for row in best]
+    assert [hit.id for hit in hits] == [f"d/{row}" for row in best]
     np.testing.assert_allclose([hit.score for hit in hits], scores[best], rtol=1e-12)
 
 
@@ -91,7 +77,7 @@ def test_of_equal_scores_the_first_row_comes_first(tmp_path):
     write(tmp_path / "sparse", "sparse", [one, one])
     query = SparseVectors(np.array([0, 1]), np.array([3], "i4"), np.array([2], "f4"))
     (hits,) = nearest(str(tmp_path / "sparse"), SETTINGS, query, 3, "sparse")
-    assert [(hit.id, hit.score) for hit in hits] == [("d0", 2.0), ("d1", 2.0), ("d2", 2.0)]
+    assert [(hit.id, hit.score) for hit in hits] == [("d/0", 2.0), ("d/1", 2.0), ("d/2", 2.0)]
 
 
 @pytest.mark.parametrize("kind", ["sparse", "multi"])
@@ -103,7 +89,7 @@ def test_rows_that_are_not_finite_are_left_out_and_counted(tmp_path, kind, caplo
     write(tmp_path / "out", kind, [rows])
     with caplog.at_level(logging.WARNING):
         (hits,) = nearest(str(tmp_path / "out"), SETTINGS, query, 50, kind)
-    assert f"d{bad}" not in {hit.id for hit in hits}
+    assert f"d/{bad}" not in {hit.id for hit in hits}
     assert f"{kind}/part-0000000-00000.parquet holds 1 vector with NaN" in caplog.text
 
 

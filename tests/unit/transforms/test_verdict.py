@@ -22,10 +22,12 @@ from bert_embed.transforms.ledger import (
     read_block_record,
     verdict,
 )
+from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.output_folder import OutputFile, OutputFolder, lock_held
-from bert_embed.transforms.parts import BlockSpec, CutPart, PlannedWork, ReadPart, Slice
+from bert_embed.transforms.parts import BlockSpec, CutPart, PlannedWork, ReadPart, plan_blocks
+from bert_embed.transforms.plan import Slice, planned_work
 from bert_embed.transforms.reconcile import SumBlockRecords, reconcile
-from tests.support.blocks import plan_of, read_blocks
+from tests.support.blocks import read_blocks
 
 PLANNED = PlannedWork(3, (30, None), ("/in/a.txt", "/in/b.gz"))
 BLOCK_RECORDS = [
@@ -94,12 +96,14 @@ def test_many_problems_of_a_kind_are_counted():
 def test_a_block_that_the_runner_lost_fails_the_account(tmp_path):
     """A planted fault: the graph with one BlockSpec dropped behind the plan."""
     (tmp_path / "in.txt").write_text("line\n" * 100)
-    plan_blocks = plan_of(tmp_path / "out", tmp_path / "in.txt")
+    files = list_input([str(tmp_path / "in.txt")]).files
+    specs = list(plan_blocks(files, 100))
+    kept = [spec for spec in specs if spec.number != 2]
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        plan = pipeline | plan_blocks
-        kept = plan["specs"] | beam.Filter(lambda spec: spec.number != 2)
+        planned = pipeline | "Planned" >> beam.Create([planned_work(files, specs)])
+        kept = pipeline | beam.Create(kept).with_output_types(BlockSpec)
         documents, _ = read_blocks(kept, tmp_path / "out", 1000, 100)
-        judged_run = reconcile(documents | beam.Map(_as_if_embedded), plan["planned"])
+        judged_run = reconcile(documents | beam.Map(_as_if_embedded), planned)
         wanted = [
             "1 of 5 planned blocks have no block record",
             "4 blocks reported their last part, 5 were planned",

@@ -1,91 +1,28 @@
 """The recipes of docs/beam.md, for Pub/Sub and the Storage Write API, too, run as they stand."""
 
 import json
-import os
 import re
-import threading
-import time
-from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from datetime import UTC, datetime
 
 import apache_beam as beam
 import grpc
 import numpy as np
 import pytest
+from apache_beam.io.gcp.pubsub import PubsubMessage
 from google.cloud import bigquery_storage_v1 as storage
 from google.cloud.bigquery_storage_v1.services.big_query_write.transports import (
     BigQueryWriteGrpcTransport,
 )
-from google.protobuf.empty_pb2 import Empty
-from google.pubsub_v1 import types
 
 import bert_embed
-from examples import append_to_bigquery
+from examples import append_to_bigquery, embed_pubsub
 from tests.support.command import ROOT
-from tests.support.forks import Command, python
 from tests.support.models.heads import write_classifier
 from tests.support.rounding import MINILM, assert_near
 
 pytestmark = pytest.mark.slow
 
-PATIENCE = 150  # seconds; a busy machine takes a minute to begin
 TOPICS = "projects/my-project/topics"
 TEXTS = "projects/my-project/subscriptions/texts"
-
-
-class PubSub:
-    """A Pub/Sub whose one subscription gives each message of a topic once."""
-
-    def __init__(self) -> None:
-        self.topics = defaultdict(list)
-        self._pulled, self._changed = 0, threading.Condition()
-
-    def publish(self, request, context=None):
-        with self._changed:
-            messages = self.topics[request.topic]
-            for message in request.messages:
-                message.message_id = str(len(messages))
-                message.publish_time = datetime.now(UTC)
-                messages.append(message)
-            self._changed.notify_all()
-        return types.PublishResponse(message_ids=[each.message_id for each in request.messages])
-
-    def pull(self, request, context):
-        texts = self.topics[f"{TOPICS}/texts"]
-        with self._changed:
-            self._changed.wait_for(lambda: len(texts) > self._pulled, 1.0)
-            messages = texts[self._pulled :][: request.max_messages]
-            self._pulled += len(messages)
-        received = [{"ack_id": message.message_id, "message": message} for message in messages]
-        return types.PullResponse(received_messages=received)
-
-    def acknowledge(self, request, context):
-        return Empty()
-
-    @contextmanager
-    def listening(self):
-        """Gives its address, for PUBSUB_EMULATOR_HOST."""
-        listener = grpc.server(ThreadPoolExecutor(8))
-        for service, name, method, kind, answer in (
-            ("Publisher", "Publish", self.publish, types.PublishRequest, types.PublishResponse),
-            ("Subscriber", "Pull", self.pull, types.PullRequest, types.PullResponse),
-            ("Subscriber", "Acknowledge", self.acknowledge, types.AcknowledgeRequest, None),
-        ):
-            handler = grpc.unary_unary_rpc_method_handler(
-                method, kind.deserialize, answer.serialize if answer else Empty.SerializeToString
-            )
-            generic = grpc.method_handlers_generic_handler(
-                f"google.pubsub.v1.{service}", {name: handler}
-            )
-            listener.add_generic_rpc_handlers([generic])
-        port = listener.add_insecure_port("127.0.0.1:0")
-        listener.start()
-        try:
-            yield f"127.0.0.1:{port}"
-        finally:
-            listener.stop(None)
 
 
 def recipe(words):
@@ -111,27 +48,22 @@ def test_scores_drop_documents(minilm, tmp_path, monkeypatch):
     assert sorted(kept.read_text("utf-8").splitlines()) == sorted(wanted)
 
 
-def test_texts_of_pubsub_become_vectors_there(minilm, tmp_path):
+def test_texts_of_pubsub_become_vectors_there(minilm, tmp_path, monkeypatch):
+    """The program as it stands, but for Beam's own transforms at its ends."""
     places = [TEXTS, f"{TOPICS}/vectors", f"{TOPICS}/rejected"]
-    program = ["-m", "examples.embed_pubsub", *places, "--runner=BundleBasedDirectRunner"]
     sent = {"a": b"one text", "b": b" ", "c": b"\xff", "d": "ein Wörtchen".encode()}
-    messages = [{"data": data, "attributes": {"id": name}} for name, data in sent.items()]
-    server, log = PubSub(), tmp_path / "log"
-    server.publish(types.PublishRequest(topic=f"{TOPICS}/texts", messages=messages))
-    with server.listening() as address, log.open("w") as out:
-        environment = {**os.environ, "PUBSUB_EMULATOR_HOST": address}
-        stream = Command([*python(), *program], cwd=ROOT, env=environment, stdout=out, stderr=out)
-        try:
-            until = time.monotonic() + PATIENCE
-            while sum(map(len, server.topics.values())) < 2 * len(sent):
-                assert stream.poll() is None, log.read_text()
-                assert time.monotonic() < until, log.read_text()
-                time.sleep(0.2)
-        finally:
-            stream.kill()
-            stream.wait()
+    messages = [PubsubMessage(data, {"id": name}) for name, data in sent.items()]
+
+    def read(subscription, with_attributes):
+        assert (subscription, with_attributes) == (TEXTS, True)
+        return beam.Create(messages)
+
+    monkeypatch.setattr(beam.io, "ReadFromPubSub", read)
+    monkeypatch.setattr(beam.io, "WriteToPubSub", lambda topic: beam.Map(_append, tmp_path, topic))
+    embed_pubsub.main(*places, ["--runner=FnApiRunner"])
     found, rejected = (
-        [json.loads(message.data) for message in server.topics[topic]] for topic in places[1:]
+        [json.loads(line) for line in _file(tmp_path, topic).read_text("utf-8").splitlines()]
+        for topic in places[1:]
     )
     vectors = {record["id"]: record["embedding"] for record in found}
     assert vectors.keys() == {"a", "d"}
@@ -139,6 +71,15 @@ def test_texts_of_pubsub_become_vectors_there(minilm, tmp_path):
     assert_near([vectors["a"], vectors["d"]], wanted, MINILM)
     reasons = {record["record"]["id"]: record["reason"] for record in rejected}
     assert reasons == {"b": "empty text", "c": "missing text"}
+
+
+def _file(folder, topic):
+    return folder / topic.rpartition("/")[2]
+
+
+def _append(message, folder, topic):
+    with _file(folder, topic).open("ab") as file:
+        file.write(message + b"\n")
 
 
 def test_rows_for_load_jobs_have_the_fields_of_their_schema(minilm, monkeypatch):
