@@ -129,28 +129,6 @@ def test_passing_faults_are_retried(s3, proxied, intact, tiny_bundle, faults, me
     assert json.loads(contents(s3, output)["run.json"])["counts"]["embedded"] == LINES
 
 
-def test_a_store_that_fails_for_ever_ends_the_run(
-    s3, proxied, intact, tiny_bundle, monkeypatch, capsys
-):
-    monkeypatch.setattr("bert_embed.storage.s3.PATIENCE", 1.0)
-    broken = []
-
-    def fault(method, path):
-        if method in ("PUT", "POST") and "/embeddings/" in path:
-            broken.append(path)
-        return 503 if broken else None
-
-    proxied.fault = fault
-    begun = time.monotonic()
-    assert embed("s3://corpus/broken", tiny_bundle, "s3://corpus/old.txt", **SMALL) == 1
-    assert time.monotonic() - begun < 60
-    said = r"s3://corpus/broken/\S+ cannot be (read|written|listed|removed): .*503"
-    assert_one_sentence(capsys.readouterr().err, said)
-    proxied.fault = lambda method, path: None
-    assert embed("s3://corpus/broken", tiny_bundle, "s3://corpus/old.txt", **SMALL) == 0
-    assert parts(s3, "broken") == intact
-
-
 @pytest.mark.parametrize("at", [1, 2, 3, 9])
 def test_an_input_replaced_meanwhile_mixes_with_nothing(
     s3, proxied, intact, tiny_bundle, capsys, at

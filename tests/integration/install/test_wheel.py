@@ -48,27 +48,6 @@ def test_a_package_of_the_sources_has_every_file(tmp_path):
     assert not [name for name in packed if name.startswith(("benchmarks", "examples"))]
 
 
-def test_importing_the_package_loads_neither_beam_nor_tensorflow(base, strangers):
-    heavy = "{'apache_beam', 'tensorflow', 'pyarrow', 'google.cloud'}"
-    code = f"import sys, bert_embed; sys.exit(str({heavy} & set(sys.modules) or ''))"
-    assert base.run("python", "-c", code, cwd=strangers).stderr.strip() == ""
-
-
-def test_the_base_has_no_module_of_an_extra(base, tmp_path):
-    modules = sorted(module for extra in EXTRAS.values() for module in extra)
-    code = f"""
-import importlib
-for name in {modules}:
-    try:
-        importlib.import_module(name)
-    except ModuleNotFoundError:
-        continue
-    raise SystemExit(name)
-"""
-    done = base.run("python", "-c", code, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-
-
 def test_the_base_is_small(base):
     assert base.megabytes < MOST_MEGABYTES
 
