@@ -39,7 +39,6 @@ _KINDS = {
 # What the default engine promises in numbers; none of them loads TensorFlow.
 _PROMISES = (
     "tests/unit/backends/test_reference.py",
-    "tests/unit/backends/test_litert_shapes.py",
     "tests/unit/test_calls.py",
     "tests/unit/test_granularity.py",
 )

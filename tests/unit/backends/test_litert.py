@@ -1,4 +1,4 @@
-"""LiteRT on processors: int8 near to float32, and a vector that its neighbours cannot change."""
+"""LiteRT on processors: plain NumPy's states in every shape, and bits no neighbour can change."""
 
 import re
 import subprocess
@@ -12,10 +12,17 @@ from pydoc_data.topics import topics
 import numpy as np
 import pytest
 
+from bert_embed.backends.litert.engine import LiteRTEngine
+from bert_embed.backends.tensorflow.model import load_encoder
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
-from tests.support.command import ROOT, embed, rows, vectors
-from tests.support.engines import load_watched
+from bert_embed.settings import OutputSpec, VectorSpec
+from tests.support.command import ROOT
+from tests.support.engines import load_watched, run_equal
+from tests.support.models import plain_bert
+from tests.support.models.folder import imported
+from tests.support.models.tiny import write_tiny_huggingface
+from tests.support.rounding import MINILM, assert_near
 
 pytestmark = pytest.mark.slow
 
@@ -72,40 +79,6 @@ def test_a_vector_is_the_same_bits_whatever_its_neighbours(encoder, sentences):
         padded = encoder.encode([*chosen, by_length[-1]], batch_tokens=1 << 20)[:-1]
         for found in (padded, encoder.encode(chosen, batch_tokens=64)):
             np.testing.assert_array_equal(found, together[: 4 * count : 4])
-
-
-def test_token_vectors_are_the_same_bits_whatever_their_neighbours(encoder, sentences):
-    chosen = sentences[:12]
-    together = encoder.units(chosen, layers=[2, -1], layer_combine="concat")
-    for one, wanted in zip(chosen, together, strict=True):
-        (found,) = encoder.units([one], layers=[2, -1], layer_combine="concat")
-        np.testing.assert_array_equal(found.vectors, wanted.vectors)
-
-
-def test_merged_windows_are_finished_as_rows_are(tiny_bundle):
-    windows = {"long_text": "window", "max_seq_length": 32, "overlap": 4}
-    merged, wanted = (
-        Encoder(read_bundle(tiny_bundle), precision=precision).encode(
-            ["the river and the bank " * 30], normalize=True, dim=20, **windows
-        )
-        for precision in ("int8", "float32")
-    )
-    assert merged.shape == (1, 20)
-    assert np.linalg.norm(merged) == pytest.approx(1, abs=1e-5)
-    assert similar(merged, wanted).min() > 0.999
-
-
-def test_the_command_line_computes_in_int8(tmp_path, tiny_bundle):
-    lines = "".join(f"the bank number {n} of the river\n" for n in range(300))
-    (tmp_path / "in.txt").write_text(lines, "utf-8")
-    for name, flags in (("a", {}), ("b", {"batch_tokens": 33, "threads": 3})):
-        done = embed(tmp_path / name, tiny_bundle, tmp_path / "in.txt", precision="int8", **flags)
-        assert done == 0
-    assert rows(tmp_path / "a")["embedding"] == rows(tmp_path / "b")["embedding"]
-    wanted = Encoder(read_bundle(tiny_bundle)).encode(lines.splitlines())
-    assert similar(vectors(tmp_path / "a"), wanted).min() > 0.999
-    # Not a run to go on with in float32.
-    assert embed(tmp_path / "a", tiny_bundle, tmp_path / "in.txt") == 2
 
 
 def test_small_calls_of_several_threads_run_side_by_side(tiny_bundle):
@@ -170,3 +143,47 @@ def test_a_sweep_over_layers_keeps_no_model_for_each():
         [sys.executable, "-c", _SWEEP], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert int(done.stdout) < 300  # two models of 91 MB, and what was packed of them
+
+
+LAYERS = VectorSpec(layers=(0, 1, 2), layer_combine="stack")
+
+
+def hidden_states(engine, spec, ids, types):
+    """float32 `[layers, batch, length, hidden]`."""
+    graph = engine.graph(spec, OutputSpec(sentences=False, tokens=True), 0)
+    tokens = run_equal(graph, ids, types)["tokens"]
+    return np.stack(np.split(tokens, len(spec.layers), axis=-1))
+
+
+@pytest.mark.numeric
+@pytest.mark.slow
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
+def test_every_length_and_batch_equals_plain_numpy(tmp_path, activation):
+    tensors = write_tiny_huggingface(tmp_path / "source", hidden_act=activation)
+    engine = LiteRTEngine(imported(tmp_path), (2, 3), "float32")
+    plain = plain_bert.PlainBert(tensors, 4, getattr(plain_bert, activation))
+    random = np.random.default_rng(3)
+    for length in range(1, 65):
+        ids = random.integers(5, 100, (512 // length, length)).astype(np.int32)
+        types = random.integers(0, 2, ids.shape).astype(np.int32)
+        found = hidden_states(engine, LAYERS, ids, types)
+        for row in {0, len(ids) // 2, len(ids) - 1}:
+            assert_near(found[:, row], np.stack(plain.hidden_states(ids[row], types[row])))
+        for rows in (1, 2, 3, 5, 7):  # other kernels, and what is left over of the last one
+            fewer = hidden_states(engine, LAYERS, ids[:rows], types[:rows])
+            assert_near(fewer, found[:, :rows])
+
+
+@pytest.mark.numeric
+@pytest.mark.slow
+def test_lengths_of_the_default_model_equal_tensorflow(minilm):
+    spec = VectorSpec(layers=(0, 3, 6), layer_combine="stack")
+    engine = LiteRTEngine(minilm, (101, 102), "float32")
+    reference = load_encoder(minilm)
+    random = np.random.default_rng(4)
+    for length in [*range(1, 10), 15, 16, 17, 31, 32, 33, 47, 64, 65, 129, 300, 511, 512]:
+        shape = min(max(256 // length, 1), 24), length
+        ids = random.integers(1000, 30000, shape).astype(np.int32)
+        states = reference.hidden_states(ids, np.ones_like(ids), ids * 0)
+        wanted = np.stack([states[layer].numpy() for layer in spec.layers])
+        assert_near(hidden_states(engine, spec, ids, ids * 0), wanted, MINILM)

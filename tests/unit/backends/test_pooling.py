@@ -116,13 +116,3 @@ def test_each_layer_of_a_stack_is_cut_and_scaled_for_itself(embedder, plain):
     np.testing.assert_allclose(np.linalg.norm(found, axis=2), 1, atol=relative_error())
     wanted = plain[0][0][2].mean(0)[:5]
     assert_near(found[0, 1], wanted / np.linalg.norm(wanted))
-
-
-@pytest.mark.parametrize("pooling", POOLINGS)
-def test_a_vector_does_not_depend_on_its_neighbours(embedder, pooling):
-    spec = VectorSpec(pooling=pooling, pool_special_tokens=False, normalize=True)
-    together = embed(embedder, spec)
-    alone = np.concatenate([embed(embedder, spec, [row]) for row in range(len(ROWS))])
-    assert_near(together, alone)
-    # Batches have the longest row first, which is not the order that was asked for.
-    assert_near(embed(embedder, spec, (3, 2, 1, 0)), alone[::-1])

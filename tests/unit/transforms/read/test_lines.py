@@ -1,17 +1,21 @@
-"""Lines: every line of a file belongs to exactly one part, wherever the blocks are cut."""
+"""Lines: each is of exactly one part, wherever blocks are cut; text that is no UTF-8 is refused."""
 
+import bz2
 import gzip
+import re
 
 import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert_embed import InputError
 from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.parts import plan_blocks
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.lines import first_lines, parse_text
 from bert_embed.transforms.read.reader import parts_of
+from tests.support.blocks import texts_of
 
 
 def read_all(files, block_bytes, part_docs):
@@ -107,3 +111,117 @@ def test_documents_carry_the_place_where_their_line_begins(tmp_path):
     assert found.ids.to_pylist() == [f"{path}:0", f"{path}:10", f"{path}:18"]
     assert found.texts == ["eins", "zwei ü", " drei"]
     assert [each.source for each in found.rejected] == [f"{path}:9"]
+
+
+LANGUAGES = {
+    "cyrillic": "берег реки был крутой\nвода текла по камням\n",
+    "chinese": "河岸很陡\n水流过石头\n",
+    "japanese": "川岸は険しかった\n水が石の上を流れた\n",
+    "greek": "η όχθη του ποταμού\nνερό\n",
+    "dutch": "de oever van de rivier, één\n",
+}
+MARKS = {
+    "utf-16-le": b"\xff\xfe",
+    "utf-16-be": b"\xfe\xff",
+    "utf-32-le": b"\xff\xfe\x00\x00",
+    "utf-32-be": b"\x00\x00\xfe\xff",
+}
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 90868376\n"
+
+
+@pytest.mark.parametrize("codec", MARKS)
+@pytest.mark.parametrize("name", ["in.txt", "in.csv", "in.jsonl", "in.txt.gz"])
+def test_utf_16_and_utf_32_are_refused_with_and_without_a_mark(read, codec, name):
+    kind = codec[:6].upper()
+    said = f"{name} is {kind}, convert it to UTF-8: iconv -f {kind} -t UTF-8"
+    with pytest.raises(InputError, match=said):
+        read(MARKS[codec] + "één\ntwee\n".encode(codec), name)
+    said = f"is {kind} without a byte order mark, .*: iconv -f {kind}{codec[-2:].upper()} "
+    for text in LANGUAGES.values() if not name.endswith("gz") else ():
+        with pytest.raises(InputError, match=said):
+            read((text * 50).encode(codec), name)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(text.encode() for text in LANGUAGES.values()),
+        *(LANGUAGES["cyrillic"].encode(codec) for codec in ("cp1251", "koi8-r")),
+        LANGUAGES["chinese"].encode("gb18030"),
+        LANGUAGES["dutch"].encode("latin-1") + b"a\0b\n",
+        *(b"a\0b", b"\0", "одна\0строка".encode(), b"\x1b[1mbold\x1b[0m\n"),
+    ],
+)
+def test_other_text_is_not_taken_for_them(tmp_path, data):
+    (tmp_path / "in.txt").write_bytes(data)
+    assert [file.format for file in list_input([str(tmp_path / "in.txt")]).files] == ["text"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.txt", b"\0" * 100, "is binary data"),
+        ("a.csv", b"PK\x03\x04\x14\0\x08\0\xe9\xff\xfe", "is a zip archive, not text"),
+        ("a.jsonl", b"\xfd7zXZ\x00\x00\x04\xe6", "is xz, not text"),
+        (
+            "b.txt",
+            b"one\rtwo\r\r",
+            "has lines that end in carriage returns alone",
+        ),
+        ("part-0", b"PARE\x15\x04\x150\x15.\xcc\xff", "is encrypted Parquet, not text"),
+        ("a.txt", b"\x04\x22\x4d\x18d@\xa7\xcc\xff", "is lz4, not text"),
+        *(
+            (name, POINTER, "is a pointer of Git LFS, get the file with git")
+            for name in ("b.txt", "b.csv", "b.jsonl.gz", "b.parquet", "b")
+        ),
+    ],
+)
+def test_what_is_no_text_is_refused_by_its_name(read, name, data, message):
+    with pytest.raises(InputError, match=f"{name} {message}"):
+        read(data, name)
+
+
+RECORDS = b'{"id": 1, "text": "one"}\n{"id": 2, "text": "two"}\n'
+ARRAY = b"[" + RECORDS.strip().replace(b"}\n{", b"},\n{") + b"]"
+TABLE = b"id\ttext\n1\tone\n2\ttwo\n"
+LINES = b"one\ntwo\n"
+SKIPPABLE = b"\x50\x2a\x4d\x18\x04\0\0\0abcd"
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        # The first bytes say how a file is compressed.
+        *[("gzip", gzip.compress(LINES)), ("bz2", bz2.compress(LINES))],
+        *[("zstd", zstandard.compress(LINES)), ("plain.zst", LINES)],
+        ("table.csv", gzip.compress(TABLE.replace(b"\t", b","))),
+        # Warehouses name their files without a suffix: lines of JSON are no texts.
+        *[("000", RECORDS), ("0001_part_00", gzip.compress(RECORDS)), ("c.jsonlines", RECORDS)],
+        *[("d.jsonl.1", RECORDS), ("a.jsonl.zstd", zstandard.compress(RECORDS)), ("e", ARRAY)],
+        *[("b.json.gzip", gzip.compress(ARRAY)), ("f.tab", TABLE)],
+        ("g.tsv", SKIPPABLE + zstandard.compress(TABLE)),
+        ("h.txt", b"\xef\xbb\xbf" + RECORDS),
+        ("mark.txt", b"\xef\xbb\xbfone\ntwo\n"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",  # gzip writes the time
+)
+def test_what_a_file_holds_is_read_whatever_it_is_called(read, name, data):
+    _, reasons, found = read(data, name, id=None)
+    assert texts_of(found) == ["one", "two"]
+    assert set(reasons) <= {"empty text"}
+
+
+def test_places_of_lines_are_bytes_of_the_file(tmp_path, read):
+    found = read("\ufeffeen\ntwee", "in.txt", id=None)[0]
+    assert found == [f"{tmp_path}/in.txt:{at}" for at in (0, 7)]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_carriage_returns_in_a_long_first_line_end_none(read, name):
+    one = b"one\rtwo " + b"three " * 1000 + b"\nfour\rfive\n"
+    for data, wanted in (
+        (one, ["one", "four"]),
+        (b"six " * 1023 + b"six\r\nseven\r\n", ["six", "seven"]),
+    ):
+        texts = texts_of(read(data, name, id=None)[2])
+        assert [re.split(r"\s", text)[0] for text in texts] == wanted
