@@ -146,20 +146,6 @@ def test_a_day_waits_for_the_days_before_it(done, vectors, run_day, capsys):
     assert run_day(DAYS[0]) == run_day(DAYS[1]) == 0
 
 
-def test_a_day_waits_for_one_that_ended_before_its_run_began(tmp_path, vectors, run_day, capsys):
-    """Nothing is in its folder yet, but it was to be embedded first."""
-    marks = {"begun": tmp_path / "begun"}
-    marks["begun"].mkdir()
-    assert run_day(DAYS[0], "--dim=99", **marks) == 2
-    assert run_day(DAYS[1], "--dry_run", **marks) == run_day(DAYS[1], **marks) == 69
-    said = capsys.readouterr().err
-    assert f"{DAYS[0]} comes before {DAYS[1]} and is not finished" in said
-    assert f"{marks['begun']}/{DAYS[0]} says that it was begun" in said
-    assert run_day(DAYS[0], **marks) == run_day(DAYS[1], **marks) == 0
-    assert rows(vectors / DAYS[1])["id"] == ["b", "d"]
-    assert list(marks["begun"].iterdir()) == []
-
-
 def test_a_day_that_is_replaced_compares_with_the_days_of_now(
     tmp_path, done, texts, vectors, run_day, capsys
 ):

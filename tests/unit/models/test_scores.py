@@ -9,8 +9,6 @@ from bert_embed.backends.probe import verify
 from bert_embed.base.errors import InputError, SettingError
 from bert_embed.encoder import Encoder
 from bert_embed.model import Request
-from bert_embed.models.heads.head import Head
-from bert_embed.models.heads.scores import ScoresHead
 from bert_embed.settings import TextSpec
 from bert_embed.text.layout import text_rows
 from tests.support.models.folder import change, imported
@@ -131,23 +129,6 @@ def test_biases_that_config_json_does_not_turn_on_are_no_part_of_a_head(tmp_path
 def test_what_is_not_understood_is_refused(tmp_path, config, said):
     with pytest.raises(InputError, match=said):
         classifier(tmp_path, **config)
-
-
-def test_a_model_of_dense_vectors_alone_is_refused_by_name(minilm):
-    encoder = Encoder(minilm, threads=1)
-    for kind in ("scores", "sparse", "multi"):
-        said = f"kind {kind}: this model makes dense vectors alone"
-        for encode in (encoder.encode, encoder.encode_query):
-            with pytest.raises(SettingError, match=said):
-                encode(["a"], kind=kind)
-
-
-def test_a_head_must_have_what_heads_have():
-    class Halved(ScoresHead):
-        graph = Head.graph
-
-    with pytest.raises(TypeError, match="abstract method"):
-        Halved(labels=("a",))
 
 
 @pytest.mark.slow

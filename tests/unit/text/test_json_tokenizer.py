@@ -18,11 +18,10 @@ from bert_embed.text.tokenizer import Tokenizer
 from bert_embed.transforms import EmbedDocuments
 from tests.support.command import embed, write_json
 from tests.support.models.architectures import GOLDEN, LONG, SCRIPTS, write_architecture
-from tests.support.models.folder import imported, refused
+from tests.support.models.folder import imported
 from tests.support.models.tiny import bundle_of
 
 TOKENIZERS = GOLDEN.parent / "tokenizers"
-SENTENCEPIECE = "sentencepiece.bpe.model"
 KINDS = {"unigram": "xlm-roberta", "byte_level": "roberta", "word_piece": "word_piece"}
 # With "a" behind it, one word.
 JOINED = {"unigram": "stand", "byte_level": "cl", "word_piece": "cl"}
@@ -107,16 +106,6 @@ def test_ids_are_those_of_the_library(tokenizer, name):
         assert ids.tolist() == [number for row in alone for number in row]
         assert np.diff(splits).tolist() == [len(row) for row in alone]
     assert tokenizer.encode("a\ud800b") == tokenizer.encode("a\ufffdb")  # lone surrogates
-
-
-def test_an_added_token_is_one_token_and_special_ones_are_text():
-    tokenizer = JsonTokenizer((TOKENIZERS / "word_piece.json").read_text("utf-8"))
-    assert tokenizer.kind == "WordPiece"
-    found = tokenizer.encode_with_offsets(["the <user> [SEP]"])
-    at = found.ids.tolist().index(tokenizer.vocab.index("<user>"))
-    assert (found.starts[at], found.stops[at]) == (4, 10)
-    assert tokenizer.sep_id not in found.ids
-    assert [tokenizer.vocab[number] for number in found.ids[-5:]] == ["[", "S", "##E", "##P", "]"]
 
 
 @pytest.mark.parametrize("entry", ["!", "Ġ", "h", "Ġthe", "er"])
@@ -255,21 +244,6 @@ def test_words_and_windows_are_those_of_the_text(encoder):
     ]
     window = encoder.encode([text * 9], max_seq_length=40, long_text="window", overlap=8)
     assert np.linalg.norm(window[0]) == pytest.approx(1, abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("kind", "files", "message"),
-    [
-        ("roberta", {"config.json": {"vocab_size": 100}}, "at most 100 entries as config.json sa"),
-        ("camembert", {"tokenizer_config.json": {"cls_token": "[CLS]"}}, r"oken is '\[CLS\]'"),
-        ("multilingual", {"tokenizer.json": {"post_processor": None}}, "one token before a text"),
-        ("multilingual", {"tokenizer.json": {"model": {"type": "BPE"}}}, "cannot be read"),
-        ("xlm-roberta", {"tokenizer.json": None, SENTENCEPIECE: ""}, "one with .*save_pretrained"),
-    ],
-)
-def test_what_is_not_supported_is_refused_by_name(tmp_path, kind, files, message):
-    write_architecture(tmp_path / "source", kind)
-    refused(tmp_path, message, files)
 
 
 def test_a_tokenizer_that_puts_nothing_around_texts_has_no_special_tokens():
