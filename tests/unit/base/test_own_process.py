@@ -1,4 +1,4 @@
-"""Processes that are ours give freed memory back to the system, a caller's stays as it is."""
+"""Processes that are ours give freed memory back, a caller's stay as they are; cores by quota."""
 
 import os
 import subprocess

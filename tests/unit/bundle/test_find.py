@@ -1,3 +1,5 @@
+"""Models by their names and folders: found, imported once by a process apart, or refused."""
+
 import json
 import os
 import shutil

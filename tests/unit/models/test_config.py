@@ -1,3 +1,5 @@
+"""Settings of an encoder and of its vectors: checked, and the same after JSON."""
+
 import json
 
 import pytest

@@ -1,4 +1,4 @@
-"""Windows: every token is covered, and seen from where it has most around it."""
+"""Windows and words: every token is covered, and seen from where it has most around it."""
 
 from itertools import pairwise
 

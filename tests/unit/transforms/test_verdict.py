@@ -1,4 +1,4 @@
-"""The account: what was lost or doubled is found, whatever the cause."""
+"""The account: what was lost or doubled is found, what is finished stays, one holds the output."""
 
 import builtins
 import dataclasses

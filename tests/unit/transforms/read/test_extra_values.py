@@ -1,4 +1,4 @@
-"""Values of extra columns as other programs write them in JSON and CSV."""
+"""Columns of pairs, words and extra values, as other programs write them in JSON and CSV."""
 
 import datetime
 

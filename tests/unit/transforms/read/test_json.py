@@ -1,4 +1,4 @@
-"""JSON as pandas, jq, MongoDB and hand-written scripts write it: every record is read."""
+"""JSON as pandas, jq, MongoDB and scripts write it: every record is read, a wrapper is named."""
 
 import json
 
