@@ -161,6 +161,13 @@ def poisoned_bundle(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a cache of models that is not there yet."""
+    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has models be imported in this process, which has all for it, instead of in one apart."""
 

@@ -25,12 +25,11 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def cache(tmp_path, monkeypatch, request):
+def cache(cache, request):
     """An empty cache; models are imported in this process, unless `apart` is asked for, too."""
-    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
     if "apart" not in request.fixturenames:
         request.getfixturevalue("here")
-    return tmp_path / "cache"
+    return cache
 
 
 @pytest.fixture

@@ -22,12 +22,6 @@ GOOGLE = "uncased_L-2_H-32_A-4"
 
 
 @pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-@pytest.fixture
 def small(tmp_path):
     (tmp_path / "small" / "sub").mkdir(parents=True)
     (tmp_path / "small" / "config.json").write_text("{}")

@@ -19,12 +19,6 @@ pytestmark = pytest.mark.slow
 WHY = pytest.mark.parametrize("why", [errno.EMFILE, errno.EIO])
 
 
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 def each_failing(look, folder, why):
     """Calls `look` as often as it opens, lists or asks for something in a folder.
 

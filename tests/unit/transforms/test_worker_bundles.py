@@ -26,13 +26,6 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """The cache of a machine that has seen no model yet."""
-    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "machine"))
-    return tmp_path / "machine"
-
-
-@pytest.fixture
 def proxied(gcs, monkeypatch):
     with behind(gcs, monkeypatch) as proxy:
         yield proxy
