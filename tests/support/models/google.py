@@ -158,7 +158,8 @@ class TinyHub(tf.Module):
         ]
     )
     def __call__(self, inputs):
-        x = self._act(tf.gather(self.w[0], inputs["input_word_ids"]))
+        read = [variable.read_value() for variable in self.w]
+        x = self._act(tf.gather(read[0], inputs["input_word_ids"]))
         outputs = {"sequence_output": x}
         if self._given:
             outputs["encoder_outputs"] = [x]

@@ -24,8 +24,15 @@ from bert_embed.transforms.ledger import (
 )
 from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.output_folder import OutputFile, OutputFolder, lock_held
-from bert_embed.transforms.parts import BlockSpec, CutPart, PlannedWork, ReadPart, plan_blocks
-from bert_embed.transforms.plan import Slice, planned_work
+from bert_embed.transforms.parts import (
+    BlockSpec,
+    CutPart,
+    PlannedWork,
+    ReadPart,
+    Slice,
+    plan_blocks,
+)
+from bert_embed.transforms.plan import planned_work
 from bert_embed.transforms.reconcile import SumBlockRecords, reconcile
 from tests.support.blocks import read_blocks
 
