@@ -140,7 +140,7 @@ def _write_report(run: EmbedRun, record: RunRecord, anew: bool, tell: Tell) -> N
     if report == "false" or run.kind != "vectors":
         return
     reported = Run(run.folder, record)
-    texts_of = partial(sample_texts, [reported]) if report == "texts" else None
+    texts_of = partial(sample_texts, reported) if report == "texts" else None
     began = time.monotonic()
     # Than the one that may be there.
     is_other = record.options.get("report", DEFAULTS["report"]) != report

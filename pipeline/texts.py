@@ -70,9 +70,9 @@ def _kept_rows(
 
 
 def sample_texts(
-    runs: Sequence[Run], sample: Sample, tell: Callable[[str], object] | None = None
+    run: Run, sample: Sample, tell: Callable[[str], object] | None = None
 ) -> list[str | None] | None:
-    """The texts of a sample: those that outputs hold, else read from the inputs of their runs.
+    """The texts of a sample: those that the output holds, else read from the input of its run.
 
     None where there are none to show; of a large input it is some. A BigQuery table is not read.
     """
@@ -80,16 +80,11 @@ def sample_texts(
         return sample.texts
     none: list[Any] = [None] * len(sample)
     places = sample.files, sample.ids, sample.starts or none, sample.stops or none
-    hits: list[list[Hit]] = [[] for _ in runs]
-    for output, file, *place in zip(sample.outputs, *places, strict=True):
-        hits[output].append(Hit(0.0, "", file, 0, *place))
-    texts: list[str | None] = []
-    for run, few in zip(runs, hits, strict=True):
-        [found], problem = texts_of_input([few], run.record, run.place, _MOST_BYTES)
-        if problem is not None and tell is not None:
-            of_run = f" of {run.place}" if len(runs) > 1 else ""
-            tell(f"note: no texts{of_run} are shown: {problem}")
-        texts += [hit.text for hit in found]
+    hits = [Hit(0.0, "", file, 0, *place) for file, *place in zip(*places, strict=True)]
+    [found], problem = texts_of_input([hits], run.record, run.place, _MOST_BYTES)
+    if problem is not None and tell is not None:
+        tell(f"note: no texts are shown: {problem}")
+    texts = [hit.text for hit in found]
     return texts if any(texts) else None
 
 

@@ -17,13 +17,12 @@ from bert_embed.pipeline import searched
 from bert_embed.pipeline.console import answer, answer_json
 from bert_embed.pipeline.errors import ExitCode
 from bert_embed.pipeline.options.commands import COMPARED, CompareOptions
-from bert_embed.pipeline.run.output import record_of_run
+from bert_embed.pipeline.run.output import one_output, record_of_run
 from bert_embed.results.names import kinds_of, output_dtype
 from bert_embed.results.outputs import (
     NewestRows,
     Output,
     id_hashes,
-    output_folders,
     vector_settings,
 )
 from bert_embed.results.read import read_rows
@@ -177,11 +176,7 @@ class _Side:
 
     def __init__(self, name: str, by: str | None) -> None:
         """`name` is as given, `by` a kind of vectors; InputError if it cannot be compared."""
-        if len(output_folders(name)) > 1:
-            raise InputError(
-                f"{name} holds several outputs, and a side is one: merge them with `bert-embed "
-                f"export {name} MERGED --to parquet`"
-            )
+        one_output(name, "a side is one")
         record = record_of_run(name)
         folder = absolute(name)
         settings = vector_settings(folder, record)

@@ -10,11 +10,9 @@ from bert_embed.pipeline.errors import ExitCode, UsageError
 from bert_embed.pipeline.options.commands import TSNE, ReportOptions, VerifyOptions
 from bert_embed.pipeline.report.page import write_page
 from bert_embed.pipeline.report.sample import Run, check_projection, lacks_tsne
-from bert_embed.pipeline.run.output import lies_in, record_of_run
+from bert_embed.pipeline.run.output import lies_in, one_output, record_of_run
 from bert_embed.pipeline.run.summary import failure_lines
 from bert_embed.pipeline.texts import sample_texts
-from bert_embed.results.names import kinds_of
-from bert_embed.results.outputs import later_outputs, open_outputs, output_folders
 from bert_embed.results.run_record import RunRecord
 from bert_embed.storage.files import absolute, is_remote, open_raw
 from bert_embed.transforms.output_check import output_problems
@@ -60,23 +58,15 @@ def read_folder(output: str) -> tuple[OutputFolder, RunRecord]:
 
 
 def run_report(options: ReportOptions) -> int:
-    """Runs `report DIR...`."""
+    """Runs `report DIR`."""
     check_projection(options.projection)
-    folders = [absolute(folder) for folder in output_folders(options.folders)]
-    if options.output is None and len(folders) > 1:
-        raise UsageError(f"--output FILE is missing, {len(folders)} outputs have one report")
-    for folder in folders:
-        check_place(options.output, folder)
-    records = [record_of_run(folder) for folder in folders]
-    if records[0].vectors is not None:  # refuses outputs of other vectors, and two copies of a run
-        later_outputs(open_outputs(folders, kinds_of(records[0].vectors)[0]))
-    runs = [
-        Run(OutputFolder(folder), record) for folder, record in zip(folders, records, strict=True)
-    ]
-    texts_of = None if options.no_texts else partial(sample_texts, runs, tell=warn)
+    folder = absolute(one_output(options.folder, "a report shows one"))
+    check_place(options.output, folder)
+    run = Run(OutputFolder(folder), record_of_run(folder))
+    texts_of = None if options.no_texts else partial(sample_texts, run, tell=warn)
     place = options.output and absolute(options.output)
     projection = options.projection or (None if lacks_tsne() else TSNE)
-    written = write_page(runs, place, projection, texts_of)
+    written = write_page(run, place, projection, texts_of)
     say(f"wrote {written}")
     return ExitCode.DONE
 

@@ -127,12 +127,10 @@ class VerifyOptions(CommandOptions):
 
 @dataclass(frozen=True)
 class ReportOptions(CommandOptions):
-    """Writes report.html, which shows finished runs and their vectors."""
+    """Writes report.html, which shows a finished run and its vectors."""
 
-    folders: tuple[str, ...] = positional("DIR...", DIRS, kind=places)
-    output: str | None = flag(
-        "where to write (default: report.html in DIR, of several it must be given)", "FILE"
-    )
+    folder: str = positional("DIR", "a run's output", kind=place)
+    output: str | None = flag("where to write (default: report.html in DIR)", "FILE")
     no_texts: bool = switch(
         "show no texts of documents and rejected records (default: they are read from the input "
         "of the run again where its output holds none, never from BigQuery)"

@@ -1,14 +1,12 @@
-"""Gathers what a report shows of finished runs, as values of JSON."""
+"""Gathers what a report shows of a finished run, as values of JSON."""
 
 import datetime
 import math
 import os
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
-from itertools import zip_longest
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +14,7 @@ from bert_embed.base.arrays import unit
 from bert_embed.base.json import to_json
 from bert_embed.pipeline.console import hide_in, hide_in_flags
 from bert_embed.pipeline.options.command_line import as_words
-from bert_embed.pipeline.report.rejected import joined_rejected, rejected_records
+from bert_embed.pipeline.report.rejected import rejected_records
 from bert_embed.pipeline.report.sample import (
     Run,
     Sample,
@@ -27,71 +25,7 @@ from bert_embed.pipeline.report.sample import (
 )
 from bert_embed.pipeline.report.vectors import clusters, describe, health, usable_rows
 from bert_embed.pipeline.run.summary import ADVICE
-from bert_embed.results.run_record import Counts, Result, RunRecord, Written
-from bert_embed.transforms.ledger import length_statistics, share
-
-_Sum = TypeVar("_Sum", Counts, Written)
-_SUMMED = ("tokens", "full_tokens", "cut_contexts", "foreign_texts")
-
-
-def pooled(runs: Sequence[Run]) -> RunRecord:
-    """The record of one run, or that of the first of several with the results of all."""
-    records = [run.record for run in runs]
-    if len(records) == 1:
-        return records[0]
-    skipped = _added(record.input.skipped_files for record in records)
-    return replace(
-        records[0],
-        input=replace(records[0].input, paths=None, skipped_files=skipped),
-        started=min(record.started for record in records),
-        ended=max(record.ended or "" for record in records),
-        result=_result([record.numbers for record in records]),
-    )
-
-
-def _result(results: Sequence[Result]) -> Result:
-    """What the page shows of several results: the sums of their counts."""
-    first = results[0]
-    whole = {name: sum(getattr(result, name) for result in results) for name in _SUMMED}
-    kinds = sorted({kind for result in results for kind in result.written})
-    none = Written(files=0, bytes=0, rows=0)
-    unknown = sum(result.unknown.share * result.tokens for result in results)
-    return replace(
-        first,
-        **whole,
-        counts=_sum([result.counts for result in results]),
-        written={
-            kind: _sum([result.written.get(kind, none) for result in results]) for kind in kinds
-        },
-        rejected=_added(result.rejected for result in results),
-        unfit=_added(result.unfit for result in results),
-        cut_share=share(whole["full_tokens"] - whole["tokens"], whole["full_tokens"]),
-        unknown=replace(
-            first.unknown,
-            tokens=sum(result.unknown.tokens for result in results),
-            share=share(unknown, whole["tokens"]),
-        ),
-        changes=None,
-        lengths=length_statistics(
-            list(map(sum, zip_longest(*(r.lengths.counts for r in results), fillvalue=0)))
-        ),
-    )
-
-
-def _sum(several: Sequence[_Sum]) -> _Sum:
-    """Counts of one kind, field by field."""
-    names = [field.name for field in fields(several[0])]
-    return replace(
-        several[0], **{name: sum(getattr(one, name) for one in several) for name in names}
-    )
-
-
-def _added(several: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    total: Counter[str] = Counter()
-    for values in several:
-        total.update(values)
-    return dict(total)
-
+from bert_embed.results.run_record import RunRecord
 
 Texts = Callable[[Sample], Sequence[str | None] | None]
 _MOST_CATEGORIES = 10  # as many as there are colours that can be told apart
@@ -108,28 +42,23 @@ _SETTINGS = (
 
 
 def report_content(
-    runs: Sequence[Run], projection: str | None = None, texts_of: Texts | None = None
+    run: Run, projection: str | None = None, texts_of: Texts | None = None
 ) -> dict[str, Any]:
     """The content of a report, equal for equal runs but for `ended`.
 
     `projection` is one of `PROJECTIONS`; with None it is t-SNE where that is installed, and quick.
     `texts_of` finds the texts of a sample; with None no texts are shown.
     """
-    record = pooled(runs)
+    record = run.record
     result = to_json(record.numbers)
-    rejected = [
-        rejected_records(
-            run.folder, run.record.run, run.record.numbers.rejected, texts_of is not None
-        )
-        for run in runs
-    ]
+    rejected = record.numbers.rejected
     content: dict[str, Any] = {
-        "run": _run(record, [run.place for run in runs]),
+        "run": _run(record, run.place),
         "counts": result["counts"],
         "written": result["written"],
         "changes": result.get("changes"),
         "skipped_files": record.input.skipped_files,
-        "rejected": rejected[0] if len(runs) == 1 else joined_rejected(rejected),
+        "rejected": rejected_records(run.folder, record.run, rejected, texts_of is not None),
         "unfit": record.numbers.unfit,
         "cut_contexts": record.numbers.cut_contexts,
         "lengths": result["lengths"],
@@ -143,18 +72,18 @@ def report_content(
         "vectors": None,
         "documents": None,
     }
-    sample = take_sample(runs)
+    sample = take_sample(run)
     if sample is not None and len(sample):
         texts = None if texts_of is None else texts_of(sample)
         content |= _of_vectors(sample, texts, record, projection)
     return content
 
 
-def _run(record: RunRecord, places: Sequence[str]) -> dict[str, Any]:
+def _run(record: RunRecord, place: str) -> dict[str, Any]:
     settings = record.settings
     return {
-        "name": _name(places),
-        "output": ", ".join(places),
+        "name": os.path.basename(place.rstrip("/")),
+        "output": place,
         "kind": record.kind,
         "fingerprint": record.run,
         "model": to_json(record.model),
@@ -165,12 +94,6 @@ def _run(record: RunRecord, places: Sequence[str]) -> dict[str, Any]:
         "versions": record.versions,
         "command": _command(record.kind, record.options),
     }
-
-
-def _name(places: Sequence[str]) -> str:
-    """The name of the folder, or those of several."""
-    names = [os.path.basename(place.rstrip("/")) for place in places]
-    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}, {len(names)} outputs"
 
 
 def _command(kind: str, options: Mapping[str, Any]) -> str:

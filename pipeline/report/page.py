@@ -5,7 +5,7 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.resources import files
 from typing import Any
 
@@ -102,24 +102,24 @@ _MANY = 5000  # rows, of which the page needs much memory beside a model's: some
 
 
 def write_page(
-    runs: Sequence[Run],
+    run: Run,
     path: str | None = None,
     projection: str | None = None,
     texts_of: Texts | None = None,
 ) -> str:
-    """Writes the page of finished runs, as `report_content`; returns its path.
+    """Writes the page of a finished run, as `report_content`; returns its path.
 
-    Without a path it is that of the page in the output of the one run.
+    Without a path it is that of the page in the output.
     """
-    folder, record = runs[0].folder, runs[0].record
+    folder = run.folder
     if path is None and is_foreign_page(folder.path):
         raise InputError(
             f"{folder.page} is not a report of this program; give it another name, or `report` "
             "another --output"
         )
     path = path or folder.page
-    data = page(report_content(runs, projection, texts_of))
-    shows_more = texts_of is not None and not record.settings.get("keep_text")
+    data = page(report_content(run, projection, texts_of))
+    shows_more = texts_of is not None and not run.record.settings.get("keep_text")
     write_whole(path, lambda file: file.write(data), mode=_PRIVATE_MODE if shows_more else _MODE)
     return path
 
@@ -154,7 +154,7 @@ def report_after_run(
             if rows > _MANY and not is_remote(folder.path):
                 _write_apart(folder, texts_of is not None)
             else:
-                write_page([run], texts_of=texts_of)
+                write_page(run, texts_of=texts_of)
     except Exception as error:  # noqa: BLE001 - no finished run may fail for its page
         why = hide_secrets(" ".join(str(error).split()))
         tell(

@@ -1,7 +1,6 @@
-"""Reads the rejected records of runs, each reason with its first places."""
+"""Reads the rejected records of a run, each reason with its first places."""
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -79,16 +78,6 @@ def _in_lines(source: str) -> str:
     if not (is_text and at_line and len(before) == int(offset)):
         return source
     return f"{path}, line {before.count(10) + 1:,}"
-
-
-def joined_rejected(several: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """What `rejected_records` gives of several runs, each reason once."""
-    entries: dict[str, dict[str, Any]] = {}
-    for entry in itertools.chain.from_iterable(several):
-        total = entries.setdefault(entry["reason"], entry | {"count": 0, "places": []})
-        total["count"] += entry["count"]
-        total["places"] = [*total["places"], *entry["places"]][:_PLACES]
-    return sorted(entries.values(), key=lambda entry: -entry["count"])
 
 
 def _head_rows(path: str) -> Iterator[dict[str, Any]]:

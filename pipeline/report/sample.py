@@ -1,9 +1,8 @@
-"""Takes a sample of the vectors of runs, the same every time, and places it in two dimensions."""
+"""Takes a sample of a run's vectors, the same every time, and places it in two dimensions."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -15,9 +14,8 @@ from bert_embed.base.threads import in_parallel
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.pipeline.options.commands import TSNE
 from bert_embed.results.columns import python_values
-from bert_embed.results.files import Rows, holds_vectors, row_batches
+from bert_embed.results.files import holds_vectors, row_batches
 from bert_embed.results.names import kinds_of
-from bert_embed.results.outputs import NewestRows, Output
 from bert_embed.results.run_record import RunRecord
 from bert_embed.storage.files import join, names_in
 from bert_embed.transforms.output_folder import OutputFolder
@@ -45,13 +43,11 @@ class Run:
 
 @dataclass(frozen=True)
 class Sample:
-    """Documents of runs, or their windows or chunks, with their vectors."""
+    """Documents of a run, or their windows or chunks, with their vectors."""
 
     vectors: np.ndarray  # float32 `[rows, width]`
     ids: list[Any]  # the documents' ids
-    # outputs, files: Which output holds each row, and its file there
-    outputs: list[int]
-    files: list[str]
+    files: list[str]  # which file holds each row
     # starts, stops: The code points of windows and chunks; None for whole documents
     starts: list[int] | None = None
     stops: list[int] | None = None
@@ -67,37 +63,20 @@ class Sample:
         return len(self.ids)
 
 
-def take_sample(runs: Sequence[Run]) -> Sample | None:
-    """The first rows of files, evenly spread over outputs; None: no vectors of texts.
-
-    Of documents in several outputs that continue each other only the newest version is taken.
-    """
-    settings = runs[0].record.vectors
+def take_sample(run: Run) -> Sample | None:
+    """The first rows of files, evenly spread over the output; None: no vectors of texts."""
+    settings = run.record.vectors
     if settings is None or "sentence" not in kinds_of(settings):
         return None
-    written = [_written(run.record) for run in runs]
-    total = sum(rows for _, rows in written)
-    if not any(kind for kind, _ in written):
+    kind, rows = _written(run.record)
+    if not kind:
         return None
     most = min(MOST_ROWS, _MOST_BYTES // (4 * math.prod(settings["shape"])))
-    newest = NewestRows([Output(run.place, settings, run.record) for run in runs], "sentence")
-    names: list[tuple[int, str]] = []
-    limits: list[int] = []
-    extra: dict[str, str] = {}
-    for number, (run, (kind, rows)) in enumerate(zip(runs, written, strict=True)):
-        chosen = _some_files(run, kind, max(MOST_FILES // len(runs), 1)) if kind else []
-        share = most * rows // max(total, 1)  # of the sample
-        limit = rows if total <= most else share // max(len(chosen), 1)
-        names += [(number, name) for name in chosen]
-        limits += [max(limit, 1)] * len(chosen)
-        extra |= run.record.input.extra_columns or {}
-
-    def read(item: tuple[tuple[int, str], int]) -> tuple[list[np.ndarray], dict[str, list[Any]]]:
-        (number, name), limit = item
-        return _read(runs[number], name, limit, partial(newest.of, number))
-
-    parts = list(in_parallel(read, zip(names, limits, strict=True)))
-    return _joined(names, parts, extra, total if total > most else None)
+    names = _some_files(run, kind, MOST_FILES)
+    limit = max(rows if rows <= most else most // max(len(names), 1), 1)
+    parts = list(in_parallel(lambda name: _read(run, name, limit), names))
+    extra = run.record.input.extra_columns or {}
+    return _joined(names, parts, extra, rows if rows > most else None)
 
 
 def _written(record: RunRecord) -> tuple[str, int]:
@@ -129,21 +108,18 @@ def spread(count: int, most: int) -> list[int]:
     return [at * count // chosen for at in range(chosen)]
 
 
-def _read(
-    run: Run, name: str, rows: int, newest: Callable[[Rows], Rows]
-) -> tuple[list[np.ndarray], dict[str, list[Any]]]:
+def _read(run: Run, name: str, rows: int) -> tuple[list[np.ndarray], dict[str, list[Any]]]:
     """Vectors and columns of the first rows of a file; of whole texts few are in memory."""
     vectors: list[np.ndarray] = []
     columns: dict[str, list[Any]] = {}
     extra = run.record.input.extra_columns or {}
-    for read in row_batches(
+    for batch in row_batches(
         *(join(run.place, name), run.record.settings),
         columns=(*_COLUMNS, *extra),
         rows=_BATCH,
         limit=rows,
         types=extra,
     ):
-        batch = newest(read)
         vectors.append(batch.vectors)
         for column in batch.columns.column_names:
             values = python_values(batch.columns[column])
@@ -156,7 +132,7 @@ def _cut(value: Any) -> Any:
 
 
 def _joined(
-    names: list[tuple[int, str]],
+    names: list[str],
     parts: list[tuple[list[np.ndarray], dict[str, list[Any]]]],
     extra: Mapping[str, str],
     total: int | None,
@@ -174,8 +150,7 @@ def _joined(
     return Sample(
         vectors=np.concatenate(vectors or [np.empty((0, 1), np.float32)]),
         ids=columns.get("id", []),
-        outputs=[number for number, _ in of_rows],
-        files=[name for _, name in of_rows],
+        files=of_rows,
         starts=columns.get("start"),
         stops=columns.get("stop"),
         texts=columns.get("text"),

@@ -14,7 +14,7 @@ from bert_embed.bundle.bundle import Bundle
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.results.names import RUN_FILE, output_name, part_of
-from bert_embed.results.outputs import read_run
+from bert_embed.results.outputs import output_folders, read_run
 from bert_embed.results.run_record import RunRecord, is_of_run, parse_record
 from bert_embed.storage.files import absolute, check_writable, is_remote, read_bytes
 from bert_embed.storage.local import exists
@@ -136,6 +136,17 @@ def record_of_run(named: str, advice: str | None = "") -> RunRecord:
         cure = f"run its command again{advice}"
         raise UsageError(f"{named}: the run is not complete (status {record.status}); {cure}")
     return record
+
+
+def one_output(named: str, why: str) -> str:
+    """The output that was named, perhaps by a folder above it; InputError, and why, of several."""
+    folder, *others = output_folders(named)
+    if others:
+        raise InputError(
+            f"{named} holds several outputs, and {why}: merge them with `bert-embed "
+            f"export {named} MERGED --to parquet`"
+        )
+    return folder
 
 
 def check_model(bundle: Bundle, settings: Mapping[str, Any], place: str) -> None:

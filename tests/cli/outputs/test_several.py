@@ -101,17 +101,21 @@ def test_other_vectors_are_not_read_with_these(days, run, tmp_path):
         bert_embed.read([])
 
 
-def test_a_report_of_several_outputs_adds_them_up(days, tmp_path, capsys):
+def test_a_report_shows_several_outputs_once_they_are_merged(days, tiny_bundle, tmp_path, refused):
+    merge = f"export {days} MERGED --to parquet"
+    refused(
+        f"holds several outputs, and a report shows one: merge them with `bert-embed {merge}`",
+        "report",
+        days,
+    )
+    three_days(tmp_path, tmp_path / "out", tiny_bundle, keep_text=True)
+    assert main(["export", f"{tmp_path}/out", f"{tmp_path}/merged", "--to=parquet"]) == 0
     file = tmp_path / "page.html"
-    assert main(["report", str(days), f"--output={file}", "--projection=pca"]) == 0
+    assert main(["report", f"{tmp_path}/merged", f"--output={file}", "--projection=pca"]) == 0
     page = content_of(file.read_text("utf-8"))
     assert page["documents"]["ids"] == IDS
     assert page["documents"]["texts"] == TEXTS
-    counts = page["counts"]
-    assert (counts["records"], counts["embedded"], counts["skipped"]) == (10, 7, 3)
-    assert sum(page["lengths"]["counts"]) == 7
-    assert main(["report", str(days)]) == 2
-    assert "--output FILE is missing, 3 outputs" in capsys.readouterr().err
+    assert page["counts"]["embedded"] == len(IDS)
 
 
 def test_outputs_whose_earlier_one_was_overwritten_are_refused(tmp_path, run, tiny_bundle, refused):
@@ -137,4 +141,3 @@ def test_a_copy_of_an_output_is_not_read_with_it(days, tmp_path, refused):
         bert_embed.read(folder)
     refused(problem, "search", folder, "one")
     refused(problem, "export", folder, f"{tmp_path}/e", "--to=npy")
-    refused(problem, "report", folder, f"--output={tmp_path}/page.html")
