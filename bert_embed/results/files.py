@@ -144,7 +144,6 @@ def holds_vectors(name: str) -> bool:
 
 
 BATCH_ROWS = 1024  # few enough that their vectors stay in the processor's cache
-POSITION = "position"  # the column with the number of a token or word in its document
 _DELETED_ROWS = 1 << 16
 _UNIT_DOCUMENTS = 64  # whose units are a batch; each has a hundred or so
 # What damaged bytes make Arrow, orjson, zlib and NumPy raise. Arrow's errors of a file's contents
@@ -153,7 +152,6 @@ _DAMAGE = (
     *(ArithmeticError, EOFError, LookupError, OSError, TypeError, ValueError),
     *(pa.ArrowException, zlib.error),
 )
-_Units = tuple[list[Any], np.ndarray, dict[str, Any], np.ndarray]  # see `_units`
 
 
 @dataclass(frozen=True)
@@ -262,34 +260,34 @@ def row_batches(
 
 def read_units(path: Path, granularity: str, settings: Mapping[str, Any]) -> list[DocumentUnits]:
     """Reads a file of `tokens/` or `words/`, an item a document."""
+    kind, types = KINDS[granularity], {"id": settings.get("id_type", "string")}
+    wanted = WantedColumns(kind, settings, ("id",), True, _UNIT_DOCUMENTS, types)
     documents = []
-    for ids, splits, columns, vectors in _units(path, granularity, settings):
-        stacks = own_memory(vectors).reshape(-1, *settings["token_shape"])
-        for document, (first, last) in zip(ids, pairwise(splits.tolist()), strict=True):
-            cut = {name: column[first:last] for name, column in columns.items()}
-            places = cut.get("start"), cut.get("stop")
-            documents.append(DocumentUnits(document, cut[granularity], *places, stacks[first:last]))
+    with open_raw(os.fspath(path)) as file, damage_named(_damaged(path)):
+        for batch, decimals in _columns(file, path.name, wanted):
+            lists = batch[kind.folder]
+            units = lists.flatten()
+            fields = {field.name: units.field(field.name) for field in units.type}
+            columns: dict[str, Any] = {
+                side: fields[side].to_numpy() for side in ("start", "stop") if side in fields
+            }
+            columns[kind.name] = fields[kind.name].to_pylist()
+            vectors = own_memory(decoded(kind, fields, decimals))
+            stacks = vectors.reshape(-1, *settings["token_shape"])
+            splits = splits_of(lists.value_lengths().to_numpy()).tolist()
+            for document, (first, last) in zip(
+                batch["id"].to_pylist(), pairwise(splits), strict=True
+            ):
+                cut = {name: column[first:last] for name, column in columns.items()}
+                places = cut.get("start"), cut.get("stop")
+                one = DocumentUnits(document, cut[granularity], *places, stacks[first:last])
+                documents.append(one)
     return documents
 
 
 def own_memory(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """Returns vectors that can be written, not in Arrow's memory."""
     return np.require(vectors, requirements="W")
-
-
-def unit_batches(path: Path, granularity: str, settings: Mapping[str, Any]) -> Iterator[Rows]:
-    """Reads what `read_units` does, a row for each token or word with a vector."""
-    id_type = pa.type_for_alias(settings.get("id_type", "string"))
-    for ids, splits, columns, vectors in _units(path, granularity, settings):
-        lengths = np.diff(splits)
-        positions = np.arange(len(vectors)) - np.repeat(splits[:-1], lengths)
-        table = {
-            "id": pa.array(ids, id_type).take(pa.array(np.repeat(np.arange(len(ids)), lengths))),
-            POSITION: pa.array(positions, pa.int32()),
-        }
-        present = np.flatnonzero(~np.isnan(vectors[:, 0]))
-        if len(present):
-            yield Rows(vectors, pa.table(table | columns)).take(present)
 
 
 def deleted_batches(path: str, file: BinaryIO | None = None) -> Iterator[pa.RecordBatch]:
@@ -365,20 +363,3 @@ def _columns(
         wanted = read_as_decimals(wanted)
     for columns in output_format.read(file, wanted):
         yield columns, wanted.settings
-
-
-def _units(path: Path, granularity: str, settings: Mapping[str, Any]) -> Iterator[_Units]:
-    """Some documents' ids, splits `[documents + 1]`, columns, and float32 `[units, width]`."""
-    kind, types = KINDS[granularity], {"id": settings.get("id_type", "string")}
-    wanted = WantedColumns(kind, settings, ("id",), True, _UNIT_DOCUMENTS, types)
-    with open_raw(os.fspath(path)) as file, damage_named(_damaged(path)):
-        for batch, decimals in _columns(file, path.name, wanted):
-            lists = batch[kind.folder]
-            units = lists.flatten()
-            fields = {field.name: units.field(field.name) for field in units.type}
-            columns: dict[str, Any] = {
-                side: fields[side].to_numpy() for side in ("start", "stop") if side in fields
-            }
-            columns[kind.name] = fields[kind.name].to_pylist()
-            splits = splits_of(lists.value_lengths().to_numpy())
-            yield batch["id"].to_pylist(), splits, columns, decoded(kind, fields, decimals)

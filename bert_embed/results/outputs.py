@@ -307,20 +307,14 @@ def columns_of_files(
         yield name, (batch.columns for batch in batches)
 
 
-def vector_files(
-    folder: _Folder,
-    granularity: str = "sentence",
-    partial: bool = False,
-    finished: frozenset[str] | None = None,
-) -> Iterator[Path]:
+def vector_files(folder: _Folder, granularity: str) -> Iterator[Path]:
     """Finds the files of one kind of vectors of a run, in the input's order; InputError as `read`.
 
     Each file is compared with the block record of its part. A file of a store is a local copy
     that exists until the next one is requested. A folder without `run.json` is read unchecked.
-    `finished` is that of an `Output`.
     """
     record = read_run(folder)
-    return checked_files(folder, record, files_of(folder, record, granularity, partial, finished))
+    return checked_files(folder, record, files_of(folder, record, granularity, False))
 
 
 def checked_files(folder: _Folder, record: RunRecord | None, files: _Files) -> Iterator[Path]:

@@ -24,8 +24,6 @@ def export(
     dest: Path,
     to: str,
     *,
-    granularity: str = "sentence",
-    partial: bool = False,
     output_dtype: str | None = None,
     dim: int | None = None,
     index: str = "auto",
@@ -39,8 +37,6 @@ def export(
         source: Output of a run, a folder of outputs or a glob, or a list of them.
         dest: A folder, local or gs://.
         to: What the vectors are for: "npy", "parquet", "faiss" or "vertex".
-        granularity: Which vectors: "sentence", "token" or "word".
-        partial: Whether to take what an unfinished run has finished.
         output_dtype: Number type of parquet, by default as stored; from float32, or to it.
         dim: How many of the first numbers of dense vectors to keep, of parquet.
         index: Kind of faiss index: "auto", "flat" or "ivf".
@@ -62,8 +58,6 @@ def export(
                 source=outputs_given("source", source),
                 dest=dest,  # type: ignore[arg-type]
                 to=to,
-                granularity=granularity,
-                partial=partial,
                 output_dtype=output_dtype,
                 dim=dim,
                 index=index,

@@ -53,7 +53,7 @@ def run_verify(options: VerifyOptions) -> int:
 
 def read_folder(output: str) -> tuple[OutputFolder, RunRecord]:
     """The folder of a run, and its record; InputError if it is no output, or damaged."""
-    record = record_of_run(output, advice=None)
+    record = record_of_run(output, complete=False)
     return OutputFolder(absolute(output)), record
 
 

@@ -2,22 +2,22 @@
 
 import math
 import pathlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
+from xxhash import xxh3_64_intdigest
 
 from bert_embed.base.errors import InputError, counted
 from bert_embed.models.heads.head import EMBEDDING, PIECES, SCALE
-from bert_embed.models.heads.kinds import KINDS, ROW_KINDS
+from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.commands import TARGETS, ExportOptions
 from bert_embed.pipeline.run.output import record_of_run
-from bert_embed.results.files import POSITION, Rows, row_batches, unit_batches
+from bert_embed.results.files import Rows, row_batches
 from bert_embed.results.names import output_dtype, stored, stored_width, vectors_of
 from bert_embed.results.outputs import (
     NewestRows,
@@ -37,7 +37,7 @@ _INT8 = {EMBEDDING: "list<item: int8>", SCALE: "float"}
 
 @dataclass(frozen=True)
 class ExportSource:
-    """The vectors of one granularity of runs, with those that heads made of the same rows."""
+    """The vectors of the texts of runs, of each kind that the target takes."""
 
     options: ExportOptions
     outputs: list[Output]
@@ -50,17 +50,13 @@ class ExportSource:
     width: int  # numbers of a dense vector, or of one of several vectors; 0: there are none
     rows: int
     schema: pa.Schema
-    files: frozenset[str] | None  # those that count of an unfinished run; None for all
 
     @property
     def identity(self) -> dict[str, Any]:
         """What an export continues only if it is the same."""
-        names = None if self.files is None else " ".join(sorted(self.files)).encode()
         return {
             "run": " ".join(record.run for record in self.records),
-            "granularity": self.options.granularity,
             "rows": self.rows,
-            "files": names and xxh3_64_hexdigest(names),
             **({} if self.kinds == ("dense",) else {"kinds": list(self.kinds)}),
             **({} if self.similarity == "cosine" else {"similarity": self.similarity}),
         }
@@ -91,7 +87,7 @@ class ExportSource:
             return runs != held or ours["rows"] == present["rows"]
         pairs = zip(self.outputs, self.records, strict=True)
         new = set().union(*(output.earlier for output, record in pairs if record.run not in held))
-        if self.files is not None or not held <= new:
+        if not held <= new:
             return False
         for one in self.continued:
             if one.run is not None and one.run not in held:
@@ -132,7 +128,7 @@ class ExportSource:
     def _row_keys(self) -> np.ndarray:
         """uint64 `[rows]`: the keys of all rows, which are read without their vectors."""
         keys = [np.empty(0, np.uint64)]
-        granularity = _granularity(self.options, self.kinds)
+        granularity = self.newest.granularity
         for number, output in enumerate(self.outputs):
             for _, batches in columns_of_files(output, granularity, ("id", *PIECES)):
                 for columns in batches:
@@ -160,15 +156,13 @@ class ExportSource:
 
     def batches(self) -> Iterator[Rows]:
         """Yields all rows in the input's order."""
-        for file, batches in _files(self.options, self.outputs, self.newest, self.kinds):
-            if self.files is None or file in self.files:
-                yield from batches
+        for number in range(len(self.outputs)):
+            yield from _rows_of(self.options, self.newest, self.kinds, number)
 
     @property
     def parts(self) -> list[str]:
         """The column that numbers the rows of a document; none if it has one row."""
-        names = PIECES if self.options.granularity == "sentence" else (POSITION,)
-        return [name for name in names if name in self.schema.names]
+        return [name for name in PIECES if name in self.schema.names]
 
     def said(self, is_new: bool) -> str:
         """What an export says of its rows."""
@@ -183,15 +177,10 @@ class ExportSource:
         return ", ".join(self.options.source)
 
 
-def row_names(
-    columns: pa.RecordBatch | pa.Table, parts: Collection[str] = tuple(PIECES)
-) -> list[str]:
-    """The id of each document, or `DOCUMENT#NUMBER` of its windows, chunks or words.
-
-    The first of `parts` that is a column has the numbers.
-    """
+def row_names(columns: pa.RecordBatch | pa.Table) -> list[str]:
+    """The id of each document, or `DOCUMENT#NUMBER` of its windows or chunks."""
     ids = map(str, columns["id"].to_pylist())
-    part = next((name for name in parts if name in columns.schema.names), None)
+    part = next((name for name in PIECES if name in columns.schema.names), None)
     if part is None:
         return list(ids)
     return [f"{name}#{number}" for name, number in zip(ids, columns[part].to_pylist(), strict=True)]
@@ -227,20 +216,21 @@ class Cutter:
 
 def open_source(options: ExportOptions) -> ExportSource:
     """Finds the vectors to export; UsageError if there are none, or no target takes their shape."""
-    advice = None if options.partial else ", or export what is finished with --partial"
-    records = [record_of_run(folder, advice) for folder in options.source]
+    records = [record_of_run(folder) for folder in options.source]
     kinds = _kinds(options, records[0])
-    outputs = open_outputs(options.source, _granularity(options, kinds))
+    first = ROW_KINDS[kinds[0]]
+    outputs = open_outputs(options.source, first.name)
     settings = outputs[0].settings
     dtype = options.output_dtype or output_dtype(settings)
-    shape = _shape(options, settings, kinds)
+    shapes = (ROW_KINDS[kind].shape(settings) for kind in kinds)
+    shape = next((shape for shape in shapes if math.prod(shape)), [0])  # of the first with a width
     if len(shape) > 1 and options.to != "parquet":
         raise UsageError(
             f"{options.source[0]} holds a stack of {shape[0]} vectors for each row, export takes "
             "one: embed with another --layer_combine, such as mean or concat"
         )
-    newest = NewestRows(outputs, _granularity(options, kinds))
-    rows, schema, names = _counted(options, outputs, newest, kinds, records)
+    newest = NewestRows(outputs, first.name)
+    rows, schema = _counted(options, newest, kinds, records)
     if schema is None and not any(record.input.skip_existing for record in records):
         raise UsageError(f"{', '.join(options.source)} holds no vectors to export")
     return ExportSource(
@@ -253,72 +243,48 @@ def open_source(options: ExportOptions) -> ExportSource:
         width=math.prod(shape),
         rows=rows,
         schema=pa.schema([("id", pa.string())]) if schema is None else schema,
-        files=None if all(record.is_done for record in records) else names,
     )
 
 
 def _kinds(options: ExportOptions, record: RunRecord) -> tuple[str, ...]:
     """The kinds of vectors to export; UsageError if the outputs hold none that the target takes."""
     taken = TARGETS[options.to] or tuple(name for name, kind in ROW_KINDS.items() if kind.is_array)
-    offered = taken
-    if options.granularity != "sentence":
-        taken = tuple(kind for kind in taken if kind == "dense")
     settings = vector_settings(options.source[0], record)
     held = vectors_of(settings)
     kinds = tuple(kind for kind in taken if kind in held)
     # Documents of dense vectors without one each: `open_outputs` says what there is instead.
-    if "dense" in kinds and options.granularity not in settings["granularity"]:
+    if "dense" in kinds and "sentence" not in settings["granularity"]:
         kinds = kinds if kinds == ("dense",) else tuple(kind for kind in kinds if kind != "dense")
     if not TARGETS[options.to]:
         kinds = kinds[:1]
     if not kinds:
         raise UsageError(
-            f"--to {options.to} takes {' or '.join(taken or offered)} vectors, "
-            f"{options.source[0]} holds {' and '.join(held)} ones: embed with --vectors "
-            f"{(taken or offered)[0]}"
+            f"--to {options.to} takes {' or '.join(taken)} vectors, {options.source[0]} holds "
+            f"{' and '.join(held)} ones: embed with --vectors {taken[0]}"
         )
     return kinds
 
 
-def _granularity(options: ExportOptions, kinds: Sequence[str]) -> str:
-    """What `bert_embed.results.read` calls the first kind."""
-    return options.granularity if kinds[0] == "dense" else kinds[0]
-
-
-def _shape(
-    options: ExportOptions, settings: Mapping[str, Any], kinds: Sequence[str]
-) -> Sequence[int]:
-    """The shape of the first kind's vector, or of one of several, that has a width."""
-    shapes = [KINDS[_granularity(options, [kind])].shape(settings) for kind in kinds]
-    return next((shape for shape in shapes if math.prod(shape)), [0])
-
-
 def _counted(
     options: ExportOptions,
-    outputs: list[Output],
     newest: NewestRows,
     kinds: tuple[str, ...],
     records: list[RunRecord],
-) -> tuple[int, pa.Schema | None, frozenset[str]]:
-    """How many rows there are, their columns, and the names of the files that were read."""
-    granularity = _granularity(options, kinds)
+) -> tuple[int, pa.Schema | None]:
+    """How many rows there are, by the records and the ids of outputs that others continue.
+
+    With their columns, of the first rows.
+    """
     schemas: dict[str, pa.Schema] = {}
-    rows, names = 0, set()
-    # By the record, and the ids of an output that others continue.
-    is_counted = all(record.is_done for record in records) and options.granularity == "sentence"
-    for number, (output, record) in enumerate(zip(outputs, records, strict=True)):
-        for name, batches in _files(options, outputs, newest, kinds, number):
-            names.add(name)
-            for batch in islice(batches, 1 if is_counted else None):
-                schemas.setdefault(output.folder, batch.columns.schema)
-                rows += 0 if is_counted else len(batch)
-            if is_counted and output.folder in schemas:
-                break
-        if is_counted and newest.has_all(number):
+    rows = 0
+    for number, record in enumerate(records):
+        for batch in islice(_rows_of(options, newest, kinds, number), 1):
+            schemas[newest.outputs[number].folder] = batch.columns.schema
+        if newest.has_all(number):
             written = record.numbers.written
-            places = KINDS[granularity].places
+            places = ROW_KINDS[kinds[0]].places
             rows += sum(written[place].rows for place in places if place in written)
-        elif is_counted:
+        else:
             rows += sum(int(is_newest.sum()) for _, is_newest in newest.kept(number))
     first = next(iter(schemas), None)
     for folder, schema in schemas.items():
@@ -327,36 +293,19 @@ def _counted(
                 f"{folder} has the columns {', '.join(schema.names)}, but {first} has "
                 f"{', '.join(schemas[first].names)}, or their types differ: export them one by one"
             )
-    return rows, schemas[first] if first is not None else None, frozenset(names)
+    return rows, schemas[first] if first is not None else None
 
 
-def _files(
-    options: ExportOptions,
-    outputs: list[Output],
-    newest: NewestRows,
-    kinds: tuple[str, ...],
-    only: int | None = None,
-) -> Iterator[tuple[str, Iterator[Rows]]]:
-    """Yields the names of the files, and their newest rows; of all outputs, or of one."""
-    for number, output in enumerate(outputs):
-        if only not in (None, number):
-            continue
-        # All kinds of a run have the same parts.
-        files = [
-            vector_files(
-                *(output.folder, _granularity(options, [kind]), options.partial), output.finished
-            )
-            for kind in kinds
-        ]
-        for paths in zip(*files, strict=True):
-            name = f"{paths[0].parent.name}/{paths[0].name}"
-            if options.granularity == "sentence":
-                batches = _joined(output, kinds, paths, options)
-            else:
-                batches = unit_batches(paths[0], options.granularity, output.settings)
-            of_newest = (newest.of(number, batch) for batch in batches)
-            is_one = len(outputs) == 1
-            yield name if is_one else f"{number}/{name}", filter(len, of_newest)
+def _rows_of(
+    options: ExportOptions, newest: NewestRows, kinds: tuple[str, ...], number: int
+) -> Iterator[Rows]:
+    """Yields the newest rows of an output, file by file."""
+    output = newest.outputs[number]
+    # All kinds of a run have the same parts.
+    files = [vector_files(output.folder, ROW_KINDS[kind].name) for kind in kinds]
+    for paths in zip(*files, strict=True):
+        of_newest = (newest.of(number, batch) for batch in _joined(output, kinds, paths, options))
+        yield from filter(len, of_newest)
 
 
 def _joined(

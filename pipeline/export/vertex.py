@@ -42,7 +42,7 @@ def vertex(source: ExportSource) -> str:
 
     def points(batch: Rows) -> Iterator[bytes]:
         converted = {name: json_values(batch.columns[name]) for name in columns}
-        for row, key in enumerate(row_names(batch.columns, source.parts)):
+        for row, key in enumerate(row_names(batch.columns)):
             values = {name: column[row] for name, column in converted.items()}
             crowding = {"crowding_tag": str(values["id"])} if source.parts else {}
             allowed = ((name, _tokens(values[name])) for name in restricts)
@@ -78,12 +78,6 @@ def _deleted_files(source: ExportSource) -> dict[str, bytes]:
     """The files that say what an increment deletes, an id a line."""
     if not source.continued:
         return {}
-    if source.options.granularity != "sentence":
-        raise UsageError(
-            f"--granularity {source.options.granularity} takes all outputs together: "
-            f"{source.place} continues {source.continued[0].output}, and does not say how many "
-            "rows a document had there"
-        )
     names = [name for batch in source.deleted() for name in row_names(batch)]
     for name in names:
         if name.endswith("#None"):

@@ -21,7 +21,6 @@ from bert_embed.pipeline.options.flags import (
 )
 from bert_embed.pipeline.runners.options import DEFAULT_RUNNER
 from bert_embed.results.names import OUTPUT_DTYPES
-from bert_embed.settings import GRANULARITIES
 
 _MOST_SEED = 2**32 - 1
 PCA, TSNE = PROJECTIONS = ("pca", "tsne")  # how vectors become places on a map
@@ -217,8 +216,6 @@ class ExportOptions(CommandOptions):
     source: tuple[str, ...] = positional("DIR...", DIRS, kind=places)
     dest: str = positional("DEST", "a folder, local or gs://")
     to: str = flag("what the vectors are for", default=MISSING, choices=tuple(TARGETS))
-    granularity: str = flag("which vectors", default="sentence", choices=GRANULARITIES)
-    partial: bool = switch("take what an unfinished run has finished")
     output_dtype: str | None = flag(
         "number type (parquet; default: as stored; from float32, or to it)",
         choices=OUTPUT_DTYPES,
@@ -237,8 +234,6 @@ class ExportOptions(CommandOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.to == "parquet" and self.granularity != "sentence":
-            raise UsageError("--to parquet takes vectors of --granularity sentence")
         flags = flags_of(type(self))
         for name, target in _ONLY_FOR.items():
             if getattr(self, name) != flags[name].default and self.to != target:

@@ -124,17 +124,17 @@ class OutputState:
             raise UsageError(f"{self.name} cannot be used: {error_text(error)}") from error
 
 
-def record_of_run(named: str, advice: str | None = "") -> RunRecord:
-    """The record of a run's output, as the command line names it; UsageError if there is none.
+def record_of_run(named: str, complete: bool = True) -> RunRecord:
+    """The record of a run's output, as the command line names it.
 
-    The run must be complete, or the message ends with advice; None takes any.
+    UsageError if there is none, or the run must be `complete` and is not.
     """
     record = read_run(absolute(named))
     if record is None:
         raise UsageError(f"{named} is not the output of a run: it holds no {RUN_FILE}")
-    if advice is not None and not record.is_done:
-        cure = f"run its command again{advice}"
-        raise UsageError(f"{named}: the run is not complete (status {record.status}); {cure}")
+    if complete and not record.is_done:
+        why = f"(status {record.status}); run its command again"
+        raise UsageError(f"{named}: the run is not complete {why}")
     return record
 
 

@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
-from tests.support.blocks import described, embedding_block, word_vectors, write
 from tests.support.command import embed, write_json
 from tests.support.outputs import contents, export, extra_of, finished_run
 
@@ -84,22 +83,6 @@ def test_json_lines_give_the_same_export_as_parquet(runs, tmp_path, dtype):
     tables = [pq.read_table(tmp_path / each / "metadata_0000.parquet") for each in FORMATS]
     assert tables[1]["day"][1].as_py() == "1970-01-02T00:00:00.000000Z"  # as JSON has times
     assert tables[0].drop_columns("day") == tables[1].drop_columns("day")
-
-
-@pytest.mark.parametrize("output_format", FORMATS)
-def test_words_are_a_row_each_but_for_those_without_a_vector(tmp_path, output_format):
-    block = embedding_block(words=word_vectors())
-    (tmp_path / "run").mkdir()
-    write(tmp_path / "run", block, described(block), output_format)
-    assert export(tmp_path / "run", tmp_path / "npy", "npy", granularity="word") == 0
-    table = pq.read_table(tmp_path / "npy" / "metadata_0000.parquet")
-    assert table.to_pylist() == [
-        {"id": "a:0", "position": 0, "start": 0, "stop": 4, "word": "ones"},
-        {"id": "a:0", "position": 1, "start": 5, "stop": 9, "word": "töne"},
-    ]
-    np.testing.assert_array_equal(
-        np.load(tmp_path / "npy" / "emb_0000.npy"), block.words.vectors[:2]
-    )
 
 
 @pytest.mark.parametrize("target", ["npy", "vertex"])

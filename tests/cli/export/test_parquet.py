@@ -128,7 +128,6 @@ def test_a_killed_export_goes_on_and_a_finished_one_does_nothing(runs, tmp_path,
         ("int8", {"output_dtype": "float16"}, "they become float32 only"),
         ("float16", {"dim": 3}, "they become float32 only"),
         ("float32", {"dim": 99}, "--dim must be between 1 and 8"),
-        ("float32", {"granularity": "word"}, "--granularity sentence"),
     ],
 )
 def test_what_cannot_be_converted_is_refused(tmp_path, dtype, flags, said, capsys):

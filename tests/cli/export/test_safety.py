@@ -101,13 +101,10 @@ def test_what_dest_holds_already_is_refused_by_name(run, long, tmp_path, capsys)
     refuses(capsys, "is not the journal of an export", run, dest, "npy")
 
 
-def test_an_unfinished_run_is_exported_only_if_that_is_asked_for(tmp_path, capsys):
+def test_an_unfinished_run_is_refused(tmp_path, capsys):
     source = finished_run(tmp_path / "run", [50, 30], status="running")
-    (source / "_state" / "blocks" / "0000001-00000.json").unlink()  # still being written
-    message = "or export what is finished with --partial"
+    message = "the run is not complete (status running); run its command again"
     refuses(capsys, message, source, tmp_path / "dest", "npy")
-    assert export(source, tmp_path / "dest", "npy", partial=True) == 0
-    assert "50 rows" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -118,7 +115,6 @@ def test_an_unfinished_run_is_exported_only_if_that_is_asked_for(tmp_path, capsy
         ({"target": "faiss", "index": "hnsw"}, "--index must be one of auto, flat, ivf, got"),
         ({"target": "faiss"}, "not installed here: pip install faiss-cpu\n"),
         ({"restricts": "lang"}, "--restricts is for --to vertex, not for npy"),
-        ({"granularity": "word"}, "holds vectors of sentence, none of word"),
         ({"dest": "s3://bucket/a"}, "--to npy writes to a local folder or gs://"),
         ({"dest": "gs://bucket/"}, "DEST gs://bucket is a whole bucket; give a folder in it"),
         ({"dest": "{run}/new"}, "lies in the output itself"),
@@ -177,23 +173,20 @@ def test_dest_leads_into_the_output_through_a_link(tmp_path, capsys):
     assert set(run.rglob("*")) == before
 
 
-@pytest.mark.parametrize(
-    ("chunks", "record"), [(False, {}), (True, {"status": "running"})], ids=["whole", "chunks"]
-)
-def test_equal_ids_are_refused(tmp_path, capsys, chunks, record):
+@pytest.mark.parametrize("chunks", [False, True], ids=["whole", "chunks"])
+def test_equal_ids_are_refused(tmp_path, capsys, chunks):
     def changed(block):
         ids = block.ids.to_pylist()
         return replace(block, ids=pa.array([*ids[:-1], ids[0]]))
 
     one, other = (
-        finished_run(tmp_path / name, [6, 4], chunks=chunks, changed=each, **record)
+        finished_run(tmp_path / name, [6, 4], chunks=chunks, changed=each)
         for name, each in (("one", None), ("other", changed))
     )
-    partial = {"partial": True} if record else {}
-    assert export(one, tmp_path / "a", "vertex", **partial) == 0
+    assert export(one, tmp_path / "a", "vertex") == 0
     capsys.readouterr()
     said = f"/other has {4 if chunks else 2} rows whose document's id another one has, Vector Se"
-    refuses(capsys, said, other, tmp_path / "b", "vertex", **partial)
+    refuses(capsys, said, other, tmp_path / "b", "vertex")
     assert not (tmp_path / "b").exists()
 
 
