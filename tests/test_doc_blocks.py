@@ -53,6 +53,7 @@ docs/beam.md | pipeline: | tests/integration/notebooks/test_yaml.py
 docs/beam.md | FROM apache | needs Docker
 docs/compare.md | of 200 queries  | a part of what compare prints; tests/cli/search/test_compare.py
 docs/bigquery.md | .venv/bin/bert-embed | tests/cli/bigquery/test_docs.py
+docs/bigquery.md | LOAD DATA | the emulator reads no files
 docs/output.md | python -m examples.train | tests/cli/examples/test_train_classifier.py
 docs/export.md | .venv/bin/pip install | tests/integration/export_readers/test_docs.py
 docs/export.md | import faiss | tests/integration/export_readers/test_docs.py

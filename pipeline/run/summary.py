@@ -1,19 +1,16 @@
 """What a command says of what came out of a run."""
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bert_embed.backends.runner import failed_in_model
 from bert_embed.base.errors import counted, counted_of, step_message
 from bert_embed.models.heads.head import PIECES
-from bert_embed.models.heads.kinds import KINDS
 from bert_embed.models.static import NO_LIMIT
 from bert_embed.pipeline.options.embed import Options
 from bert_embed.results.names import DELETED
 from bert_embed.results.run_record import ChangeCounts, Result, RunRecord
 from bert_embed.settings import DOCUMENT_CONTEXT
-from bert_embed.transforms.bigquery.client import TableName
 from bert_embed.transforms.ledger import is_nothing, problem
 from bert_embed.transforms.listing import HIDDEN, LINKS, OF_RUNS
 
@@ -71,46 +68,6 @@ _LONG_TEXTS = {
     "windows": "texts in windows of",
     "reject": "texts rejected over",
 }
-
-# SQL that searches a table of a kind of vectors, or that lists documents by a score
-_STATEMENTS = {
-    "sentence": """\
--- {path}: vectors of {width} numbers; an index takes 5,000 rows or more
-CREATE VECTOR INDEX IF NOT EXISTS embedding_index ON `{path}`(embedding)
-OPTIONS (index_type = 'IVF', distance_type = '{distance}');
-SELECT base.id, distance FROM VECTOR_SEARCH(
-  TABLE `{path}`, 'embedding',
-  (SELECT @query AS embedding),  -- ARRAY<FLOAT64> of {width} numbers
-  top_k => 10, distance_type => '{distance}');
-""",
-    "sparse": """\
--- {path}: sparse vectors; @query is ARRAY<STRUCT<index INT64, value FLOAT64>>
-SELECT * FROM (SELECT id, (
-    SELECT SUM(entry.value * query.value) FROM UNNEST(sparse) AS entry
-    JOIN UNNEST(@query) AS query ON query.index = entry.index
-  ) AS score FROM `{path}`) WHERE score > 0 ORDER BY score DESC LIMIT 10;
-""",
-    "multi": """\
--- {path}: multi-vectors; @query is ARRAY<STRUCT<embedding ARRAY<FLOAT64>>>, each of {width} numbers
-SELECT id, (SELECT SUM((SELECT MAX((
-    SELECT SUM(x * y) FROM UNNEST(q.embedding) AS x WITH OFFSET n
-    JOIN UNNEST(token.embedding) AS y WITH OFFSET m ON n = m
-  )) FROM UNNEST(multi) AS token)) FROM UNNEST(@query) AS q) AS score
-FROM `{path}` ORDER BY score DESC LIMIT 10;
-""",
-}
-_NUMBERS = "SELECT * FROM `{path}` ORDER BY `{first}` DESC LIMIT 10;"  # of scores, for one
-# What BigQuery calls the similarities; of distances it knows one.
-_DISTANCES = {
-    "cosine": "COSINE",
-    "dot": "DOT_PRODUCT",
-    "euclidean": "EUCLIDEAN",
-    "manhattan": "EUCLIDEAN",
-}
-_UNIT_STATEMENT = """\
--- {path}: lists of vectors of {width} numbers
-SELECT id, each.* FROM `{path}`, UNNEST({folder}) AS each;
-"""
 
 
 def skipped_text(files: Mapping[str, int]) -> str:
@@ -293,41 +250,6 @@ def load_lines(record: RunRecord, started: bool) -> Iterator[str]:
             )
 
 
-_DELETE_STATEMENT = """\
--- {path}: removes what is gone; for local files, bq load --source_format=PARQUET fills {gone}
-LOAD DATA OVERWRITE `{gone}` FROM FILES (format = 'PARQUET', uris = ['{files}/*.parquet']);
-DELETE FROM `{path}` AS old WHERE EXISTS (SELECT * FROM `{gone}` AS gone WHERE {same});
-"""
-
-
-def _delete_lines(output: str, record: RunRecord, path: str) -> list[str]:
-    """SQL that deletes from a table what an increment marks as deleted."""
-    same, written = "CAST(gone.id AS STRING) = old.id", record.numbers.written
-    for piece in [name for name, kind in PIECES.items() if kind in written][:1]:
-        same += f" AND IFNULL(gone.{piece}, old.{piece}) = old.{piece}"
-    files = f"{output}/{DELETED}"
-    text = _DELETE_STATEMENT.format(path=path, gone=f"{path}_{DELETED}", files=files, same=same)
-    return text.splitlines() if DELETED in written else []
-
-
-def statements(output: str, record: RunRecord) -> Iterator[str]:
-    """SQL to continue with: an index over the vectors of a run's table, and a search in it."""
-    for kind, destination in (record.table.tables if record.table else {}).items():
-        path = TableName(*destination.partition("$")[0].rsplit(".", 2)).path
-        settings, made = record.settings, KINDS[kind]
-        statement = _STATEMENTS.get(kind, _NUMBERS if made.by_row else _UNIT_STATEMENT)
-        text = statement.format(
-            path=path,
-            width=math.prod(made.shape(settings)),
-            folder=made.folder,
-            first=made.names(settings)[0],
-            distance=_DISTANCES[settings.get("similarity", "cosine")],
-        )
-        yield from text.splitlines()
-        if made.by_row or not PIECES.values() & record.numbers.written.keys():
-            yield from _delete_lines(output, record, path)
-
-
 def outcome_lines(
     output: str, record: RunRecord, started: bool, page: str | None, is_gone: bool
 ) -> Iterator[str]:
@@ -342,4 +264,3 @@ def outcome_lines(
         yield from failure_lines(output, record)
     if record.table and record.status == "done":
         yield from load_lines(record, started)
-        yield from statements(output, record)
