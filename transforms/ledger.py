@@ -29,8 +29,6 @@ from bert_embed.transforms.output_folder import OutputFile, OutputFolder, part_n
 from bert_embed.transforms.parts import BLANK_LINE, CURES, BlockSpec, Part, PlannedWork
 
 _FORMAT = 2
-# What records of earlier versions have, too.
-_PASSED_OVER = ("unknown_files", "unknown_scripts", "hash_bits", "text_hashes", "id_hashes")
 _MOST = 1 << 50  # of any number; sums of more than JSON's 64 bits hold could not be written
 # The histogram of lengths has bins of 16 tokens up to 1,024, then four to each doubling: a book as
 # one document adds some bins to it, not a million.
@@ -193,7 +191,6 @@ def parse_block_record(data: bytes, run: str) -> BlockRecord | None:
         row = orjson.loads(data)
         if row.pop("format") != _FORMAT or row.pop("run") != run:
             return None
-        row = {name: value for name, value in row.items() if name not in _PASSED_OVER}
         row["covered"] = {int(file): size for file, size in row["covered"].items()}
         row["files"] = {name: OutputFile(**file) for name, file in row["files"].items()}
         record = BlockRecord(**row, reused=True)

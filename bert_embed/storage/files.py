@@ -196,11 +196,10 @@ def write_whole(
     return Stored(len(data), crc32c_of_bytes(data))
 
 
-def write_bytes(path: str, data: bytes) -> Stored:
+def write_bytes(path: str, data: bytes) -> None:
     """Writes a record as `write_whole` does, and waits until its name outlives a power cut."""
-    stored = write_whole(path, lambda file: file.write(data))
+    write_whole(path, lambda file: file.write(data))
     sync_folder(os.path.dirname(path))
-    return stored
 
 
 def sync_folder(folder: str) -> None:

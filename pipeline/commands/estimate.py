@@ -196,6 +196,7 @@ def _chips(run: EmbedRun) -> _Speed:
     if known is None:
         warn(f"note: the speed in {precision} on {kind} is not known; measure on such a machine")
         return None, None
+    speed, is_measured = known
     source = "estimated by the compiler, not measured"
-    source = f"measured on one {kind.upper()}" if known.measured else source
-    return f"{name}, {counted(chips, 'chip')}, {source}", chips * known.tokens_per_second
+    source = f"measured on one {kind.upper()}" if is_measured else source
+    return f"{name}, {counted(chips, 'chip')}, {source}", chips * speed

@@ -7,7 +7,6 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 
 from bert_embed.backends.jax.packing import PackedRows, usual_tokens
@@ -21,19 +20,12 @@ _MEASURED = {"h100": "h100.json"}  # by chips, what a clock said there
 _NAME = re.compile(r"([^,]+), (\d+) x (\d+), (\w+), (\w+)")  # of a model with all its layers
 
 
-@dataclass(frozen=True)
-class ChipSpeed:
-    """Of programs alone: neither transfers nor what the host does are counted."""
+def chip_speed(config: EncoderConfig, precision: str, chip: str) -> tuple[float, bool] | None:
+    """Returns a chip's tokens a second at the rate of the most similar program, None without one.
 
-    tokens_per_second: float  # of one chip, in full rows
-    like: str  # the model that was compiled or measured
-    measured: bool  # else estimated by the compiler, without launches
-
-
-def chip_speed(config: EncoderConfig, precision: str, chip: str) -> ChipSpeed | None:
-    """Returns what a chip would do at the rate of the most similar program, None without one.
-
-    That is the one with the most similar number of operations a token, of its fastest shape.
+    That is the one with the most similar number of operations a token, of its fastest shape, in
+    full rows; neither transfers nor what the host does are counted. Also whether a clock said it:
+    else the compiler estimates it, without launches.
     """
     rates: dict[str, tuple[float, float]] = {}
     for computed, model, length, tokens, operations, seconds in _entries(chip):
@@ -43,10 +35,7 @@ def chip_speed(config: EncoderConfig, precision: str, chip: str) -> ChipSpeed | 
             nearest, speed = rates.get(model, (distance, 0.0))
             found = operations / seconds / wanted
             rates[model] = (distance, found) if found > speed else (nearest, speed)
-    if not rates:
-        return None
-    model = min(rates, key=lambda name: rates[name][0])
-    return ChipSpeed(rates[model][1], model, measured=chip in _MEASURED)
+    return (min(rates.values(), key=lambda one: one[0])[1], chip in _MEASURED) if rates else None
 
 
 def operations_of_token(config: EncoderConfig, length: int) -> int:
