@@ -17,7 +17,7 @@ from bert_embed.model import Embedder, Request
 from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.models.heads.multi import MultiHead
 from bert_embed.models.heads.scores import ScoresHead
-from bert_embed.models.heads.similarities import similarity_matrix
+from bert_embed.models.heads.similarities import similarity_matrix, similarity_pairs
 from bert_embed.models.heads.vectors import (
     MultiVector,
     MultiVectors,
@@ -443,6 +443,10 @@ class Encoder:
             SettingError: They are no such vectors.
         """
         return similarity_matrix(one, other, self.bundle.similarity)
+
+    def similarity_pairwise(self, one: Vectors, other: Vectors) -> NDArray[np.float32]:
+        """Returns the same of each of `one` and the one of `other` at its place, float32 `[n]`."""
+        return similarity_pairs(one, other, self.bundle.similarity)
 
     def _encode(
         self,

@@ -317,6 +317,7 @@ def test_similarities_are_cosines(encoder):
     found = encoder.similarity(one, other)
     assert found.dtype == np.float32
     assert_near(found, [[1, 0, half], [half, half, 0], [0, 0, 0]])
+    assert_near(encoder.similarity_pairwise(one, other), [1, half, 0])
     assert encoder.similarity([1, 0], one).shape == (1, 3)
     for column in (pd.Series([*one]), pl.Series(one.tolist()), pa.array(one.tolist())):
         assert_near(encoder.similarity(column, other), found)
@@ -327,6 +328,8 @@ def test_similarities_are_cosines(encoder):
     ):
         with pytest.raises(SettingError, match=message):
             encoder.similarity(one, wrong)
+    with pytest.raises(SettingError, match="other must be 3 vectors as the first, got 1"):
+        encoder.similarity_pairwise(one, [1, 0])
 
 
 def test_documents_are_ranked_by_what_the_model_is_for(prompted):

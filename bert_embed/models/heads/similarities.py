@@ -1,13 +1,13 @@
 """Scores rows of dense, sparse and multi-vectors against queries, exactly, batch by batch."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
 
 from bert_embed.base.arguments import as_list
 from bert_embed.base.arrays import cosines, rounding, splits_of, unit
-from bert_embed.base.errors import SettingError
+from bert_embed.base.errors import SettingError, counted
 from bert_embed.models.heads.vectors import (
     MultiVector,
     MultiVectors,
@@ -227,6 +227,13 @@ def _reaching(
 
 _OF_KIND: dict[str, type[Similarity]] = {"sparse": SparseProducts, "multi": MaxSim}
 _ONE_ROW = ({SparseVector}, {MultiVector})
+# Of dense vectors `[..., dim]`, those of one with those of the other
+_PAIRS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "cosine": lambda one, other: np.vecdot(unit(one), unit(other)),
+    "dot": np.vecdot,
+    "euclidean": lambda one, other: -np.linalg.norm(one - other, axis=-1),
+    "manhattan": lambda one, other: -np.abs(one - other).sum(axis=-1),
+}
 
 
 def similarity_matrix(one: Any, other: Any, dense: str) -> np.ndarray:
@@ -239,12 +246,25 @@ def similarity_matrix(one: Any, other: Any, dense: str) -> np.ndarray:
             scores[number, rows] = values
         return scores
     if dense in ("euclidean", "manhattan"):
-        order = 2 if dense == "euclidean" else 1
-        negated = [-np.linalg.norm(vector - second, order, axis=-1) for vector in first]
+        negated = [_PAIRS[dense](vector, second) for vector in first]
         return np.array(negated, np.float32).reshape(len(first), len(second))
     if dense == "cosine":
         first, second = unit(first), unit(second)
     return first @ second.T
+
+
+def similarity_pairs(one: Any, other: Any, dense: str) -> np.ndarray:
+    """Does what `Encoder.similarity_pairwise` says."""
+    first, second = _same_kind(one, other)
+    if len(first) != len(second):
+        raise SettingError(
+            "other", f"must be {counted(len(first), 'vector')} as the first, got {len(second)}"
+        )
+    if isinstance(first, np.ndarray):
+        return _PAIRS[dense](first, second).astype(np.float32)
+    rows = (slice(row, row + 1) for row in range(len(first)))
+    pairs = [similarity_matrix(first[row], second[row], dense)[0, 0] for row in rows]
+    return np.array(pairs, np.float32)
 
 
 def _same_kind(one: Any, other: Any) -> tuple[Any, Any]:

@@ -132,9 +132,10 @@ def test_vectors_are_compared_as_the_model_does(tmp_path, similarity, plain):
     assert read_bundle(bundle.path).similarity == (similarity or "cosine")
     encoder = Encoder(bundle)
     wide = encoder.encode(TEXTS).astype(float)
-    found = encoder.similarity(wide, wide)
+    found, pairs = encoder.similarity(wide, wide), encoder.similarity_pairwise(wide, wide[::-1])
     wanted = [[plain(one, other) for other in wide] for one in wide]
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(pairs, np.diag(np.fliplr(wanted)), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("saved", SAVED_DIMS)

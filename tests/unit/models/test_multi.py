@@ -94,11 +94,13 @@ def test_maxsim_is_that_of_the_definition(encoders):
     np.testing.assert_allclose(scores, np.reshape(expected, scores.shape), rtol=1e-5)
     one = encoder.encode_query(TEXTS[1], kind="multi")
     np.testing.assert_array_equal(encoder.similarity(one, documents), scores[1:])
+    pairs = encoder.similarity_pairwise(queries, documents[:2])
+    np.testing.assert_array_equal(pairs, np.diag(scores))
     for wrong in (encoder.encode(TEXTS, kind="dense"), [0.5]):
         with pytest.raises(SettingError, match="other must be multi vectors as the first, got de"):
             encoder.similarity(one, wrong)
         with pytest.raises(SettingError, match="other must be dense vectors as the first, got mul"):
-            encoder.similarity(wrong, one)
+            encoder.similarity_pairwise(wrong, one)
 
 
 def test_a_row_of_multi_vectors_is_one(encoders):

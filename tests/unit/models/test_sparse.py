@@ -312,14 +312,17 @@ def test_the_similarity_of_sparse_vectors_is_their_dot_product(encoder):
     np.testing.assert_allclose(scores, matrix[:2] @ matrix.T, rtol=1e-6)
     np.testing.assert_array_equal(encoder.similarity(found[1], found.to_scipy()), scores[1:])
     np.testing.assert_array_equal(encoder.similarity(found.to_scipy()[1], [*found]), scores[1:])
+    pairs = encoder.similarity_pairwise(found, found)
+    np.testing.assert_allclose(pairs, (matrix**2).sum(axis=1), rtol=1e-6)
     assert encoder.similarity(found[:0], found).shape == (0, len(TEXTS))
     assert encoder.similarity(found, found[:0]).shape == (len(TEXTS), 0)
-    for one, said in (
-        (encoder.encode(TEXTS, kind="dense"), "dense vectors as the first"),
-        (replace(found, width=30), "vectors of 30 numbers, got"),
+    for call, one, other, said in (
+        (encoder.similarity, encoder.encode(TEXTS, kind="dense"), found, "dense vectors as the fi"),
+        (encoder.similarity_pairwise, found, found[:2], "5 vectors as the first, got 2"),
+        (encoder.similarity, replace(found, width=30), found, "vectors of 30 numbers, got"),
     ):
         with pytest.raises(SettingError, match=f"must be {said}"):
-            encoder.similarity(one, found)
+            call(one, other)
 
 
 def without_task(data):
