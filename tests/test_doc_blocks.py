@@ -52,9 +52,9 @@ docs/beam.md | … FILE_LOADS | tests/unit/transforms/adapters/test_recipes.py
 docs/beam.md | pipeline: | tests/integration/notebooks/test_yaml.py
 docs/beam.md | FROM apache | needs Docker
 docs/compare.md | of 200 queries  | a part of what compare prints; tests/cli/search/test_compare.py
-docs/bigquery.md | .venv/bin/bert-embed | tests/cli/bigquery/test_docs.py
+docs/bigquery.md | .venv/bin/bert-embed | tests/cli/bigquery/test_load.py
 docs/bigquery.md | LOAD DATA | the emulator reads no files
-docs/output.md | python -m examples.train | tests/cli/examples/test_train_classifier.py
+docs/output.md | python -m examples.train | tests/cli/examples/test_examples.py
 docs/export.md | .venv/bin/pip install | tests/integration/export_readers/test_docs.py
 docs/export.md | import faiss | tests/integration/export_readers/test_docs.py
 docs/export.md | import lancedb | tests/integration/export_readers/test_docs.py
@@ -69,7 +69,7 @@ docs/install.md | python3.12 -m venv | tests/integration/install/test_wheel.py
 docs/models.md | .venv/bin/bert-embed model import hf: | tests/unit/importers/test_hub.py
 docs/output.md | -- what | test_duckdb_runs_each_query
 docs/increments.md | SELECT | test_duckdb_finds_the_newest_of_each_document
-docs/bigquery.md | import bert_embed | tests/cli/bigquery/test_docs.py
+docs/bigquery.md | import bert_embed | tests/cli/bigquery/test_load.py
 docs/python.md | import bert_embed | test_the_python_of_a_page_gives_these_shapes
 docs/python.md | rows = encoder.encode( | tests/unit/models/test_sparse.py
 docs/python.md | from bert_embed.integrations.sen | tests/integration/ecosystem/test_integrations.py

@@ -33,11 +33,10 @@ def words(request, tmp_path, tiny_bundle):
 def ends_with(monkeypatch):
     """Has the runner raise an error after, or before, it ran the job."""
 
-    def runs(error, after=True, also=lambda: None):
+    def runs(error, after=True):
         def run(*arguments):
             if after:
                 RUN_ON_RUNNER(*arguments)
-            also()
             raise error
 
         monkeypatch.setattr(job, "run_on_runner", run)
@@ -56,9 +55,7 @@ def test_a_lost_connection_to_a_job_that_is_done_is_a_note(words, tmp_path, ends
     assert status(tmp_path) == "done"
 
 
-def test_a_failure_is_noted_and_told_with_what_to_do(
-    words, tmp_path, ends_with, capsys, monkeypatch
-):
+def test_a_failure_is_noted_and_told_with_a_cure(words, tmp_path, ends_with, capsys, monkeypatch):
     ends_with(OSError("no space left"), after=False)
     assert main(words) == 1
     said = capsys.readouterr().err
@@ -99,9 +96,7 @@ def output(request, tmp_path):
 
 
 @pytest.mark.parametrize("changed", ["stopped", "submitted", "finished"])
-def test_a_job_that_ends_while_its_record_is_changed_stays_done(
-    output, changed, tiny_bundle, tmp_path, monkeypatch
-):
+def test_a_job_that_ends_meanwhile_stays_done(output, changed, tiny_bundle, tmp_path, monkeypatch):
     """The command's change of run.json and the worker's, each between read and write of the other:
     the second one waits on disks, and is read again in stores.
     """

@@ -207,9 +207,7 @@ def said_of(door, given, path, capsys):
         ("runner", "Best", "--runner Best is not available"),
     ],
 )
-def test_a_wrong_value_is_named_alike_through_each_door(
-    name, text, message, door, tmp_path, capsys
-):
+def test_a_wrong_value_is_named_alike_by_each_door(name, text, message, door, tmp_path, capsys):
     given = {"input": "a.txt", "output": f"{tmp_path}/out", name: text}
     said = said_of(door, given, tmp_path / "run.yaml", capsys)
     dashed = door in ("command line", "template")
@@ -244,11 +242,9 @@ def test_empty_lists_are_as_if_not_given():
 @pytest.mark.parametrize(
     ("words", "content", "message"),
     [
-        ("embed", "normalize: yes please", ": normalize must be true or false"),
         ("embed", "layrs: 1", ": unknown flag --layrs; did you mean --layers?"),
         ("embed", "overwite: false", ": unknown flag --no_overwite"),
         ("embed", "[1, 2]", " must hold flags"),
-        ("embed", "model: [[a]]", ": model must be a text or a number, got a list"),
         ("embed", "input: !!python/object/apply:os.system ['touch ran']", " is not YAML"),
         ("embed", "a: [", " is not YAML"),
         ("embed", "output: 2026-02-30", " is not YAML"),
@@ -256,7 +252,6 @@ def test_empty_lists_are_as_if_not_given():
         ("tokenize", "pooling: cls", ": unknown flag --pooling"),
         ("tokenize", "extra_columns: a", ": unknown flag --extra_columns; see"),
         ("compare old new", "smaple: 3", " compare has no flag smaple; did you mean sample?"),
-        ("compare old new", "old: out", " compare has no flag old"),
         ("compare old new", "sample: 0", " sample must be a whole number of at least 1, got 0"),
         ("compare old new", "sample: 3\nsample: 4", " names sample twice"),
     ],
@@ -301,9 +296,7 @@ def test_every_command_takes_a_file_of_its_flags(tmp_path, command, options, pla
         assert read([*places, f"--config={config}", "--sample=7"]).sample == 7
 
 
-def test_a_folder_named_like_a_switch_is_searched_for_true_and_false(
-    tmp_path, tiny_bundle, capsys, monkeypatch
-):
+def test_a_folder_named_like_a_switch_is_searched(tmp_path, tiny_bundle, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("in.txt").write_text("true\nfalse\n")
     assert embed(Path("report"), tiny_bundle, "in.txt") == 0
@@ -313,9 +306,7 @@ def test_a_folder_named_like_a_switch_is_searched_for_true_and_false(
         assert query in capsys.readouterr().out
 
 
-def test_a_run_with_relative_places_is_repaired_from_another_folder(
-    tmp_path, tiny_bundle, capsys, monkeypatch
-):
+def test_relative_places_are_repaired_from_elsewhere(tmp_path, tiny_bundle, capsys, monkeypatch):
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     there.mkdir()

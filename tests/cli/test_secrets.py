@@ -225,9 +225,7 @@ def test_no_text_stands_in_the_errors_of_examples(tmp_path, tiny_bundle, texts, 
 
 
 @pytest.mark.parametrize("name", ["deal_out", "row_blocks"])
-def test_no_text_stands_in_the_errors_of_a_tables_rows(
-    tmp_path, tiny_bundle, bigquery, broken, name
-):
+def test_no_text_stands_in_errors_of_a_tables_rows(tmp_path, tiny_bundle, bigquery, broken, name):
     table = f"secrets_{name}.t"
     schema = [("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE")]
     bigquery.fill(f"test-project.{table}", schema, [{"id": "a", "text": TEXT}])
@@ -270,9 +268,7 @@ def mixed(tmp_path):
 
 
 @pytest.mark.parametrize(("step", "function", "flags"), _STEPS, ids=[name for name, *_ in _STEPS])
-def test_no_text_stands_in_the_errors_of_steps(
-    tmp_path, tiny_bundle, mixed, broken, step, function, flags
-):
+def test_no_text_is_in_errors_of_steps(tmp_path, tiny_bundle, mixed, broken, step, function, flags):
     if "skip_existing" in flags:
         flags = {"skip_existing": tmp_path / "old"}
         assert embed(tmp_path / "old", tiny_bundle, mixed, **_SOME_FAIL) == 0

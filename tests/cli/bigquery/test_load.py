@@ -2,6 +2,8 @@
 
 import io
 import json
+import re
+import shlex
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -12,13 +14,15 @@ from google.cloud.bigquery import Client, SchemaField, Table, TimePartitioning
 import bert_embed
 from bert_embed.pipeline import job
 from bert_embed.pipeline.cli import main
-from tests.support.command import embed, record, rows, say_status
+from tests.support.command import ROOT, embed, record, rows, say_status
 from tests.support.daily import counts, two_days
 from tests.support.loads import count, ids, texts
 from tests.support.models.heads import write_splade
 from tests.support.models.multi_vectors import DIM, write_multi_vectors
 
 INTO = {"output_format": "bigquery", "output_table": "test-project:d.t"}
+
+
 TEXTS = ["a red river", "the bank of a river", "seven stars", "unaffable words"]
 
 
@@ -97,9 +101,7 @@ def test_without_an_output_folder_the_same_command_finds_its_run(
     assert len(bert_embed.read(folder)[0]) == 4
 
 
-def test_a_job_that_another_process_started_is_waited_for(
-    bigquery, dataset, corpus, load, monkeypatch
-):
+def test_the_job_of_another_process_is_waited_for(bigquery, dataset, corpus, load, monkeypatch):
     """Between the question whether there is such a job and its start another one may start it."""
     say_status(load(corpus), "running")
     asked, get_job = [], Client.get_job
@@ -116,9 +118,7 @@ def test_a_job_that_another_process_started_is_waited_for(
     assert count(bigquery, dataset) == len(TEXTS)
 
 
-def test_a_finished_load_needs_no_permission_to_see_its_job(
-    bigquery, dataset, corpus, run, load, monkeypatch
-):
+def test_a_finished_load_needs_not_see_its_job(bigquery, dataset, corpus, run, load, monkeypatch):
     """On Dataflow the workers' account starts the job, and the submitter may not see it."""
     load(corpus, write_disposition="fail")
     monkeypatch.setattr(bigquery, "hides_jobs", True)
@@ -129,9 +129,7 @@ def test_a_finished_load_needs_no_permission_to_see_its_job(
     assert count(bigquery, dataset) == len(TEXTS)
 
 
-@pytest.mark.parametrize(
-    ("where", "disposition"), [("local", "append"), ("local", "truncate"), ("gs", "append")]
-)
+@pytest.mark.parametrize(("where", "disposition"), [("local", "truncate"), ("gs", "append")])
 def test_several_jobs_go_through_a_table_beside(
     bigquery, gcs, dataset, corpus, tiny_bundle, tmp_path, monkeypatch, where, disposition
 ):
@@ -365,3 +363,81 @@ def test_a_run_that_embedded_nothing_never_empties_a_table(bigquery, dataset, ru
         assert ids(bigquery, dataset) == ["a0", "a1", "a2", "a3"]
         assert record(output)["status"] == "refused"
         assert "--write_disposition truncate would have emptied the table" in run.err
+
+
+PAGE = (ROOT / "docs" / "bigquery.md").read_text("utf-8")
+
+
+def commands():
+    for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            yield shlex.split(line)
+
+
+# Instead of VECTOR_SEARCH, which the emulator lacks.
+SEARCH = """SELECT id, (
+    SELECT SUM(x * y) FROM UNNEST(embedding) AS x WITH OFFSET n
+    JOIN UNNEST(@query) AS y WITH OFFSET m ON n = m
+  ) AS distance FROM `test-project.vectors.news`"""
+
+
+def test_every_command_runs(bigquery, gcs, tiny_bundle, monkeypatch, capsys):
+    fields = ["id", "body", "lang"]
+    rows = [{"id": "a", "body": "a red river", "lang": "en"}]
+    schema = [(name, "STRING", "NULLABLE") for name in fields]
+    bigquery.fill("test-project.texts.news", schema, rows)
+    bigquery.client.create_dataset("test-project.vectors", exists_ok=True)
+    bucket = gcs.client.create_bucket("bigquery-docs")
+    bucket.blob("texts/1.jsonl").upload_from_string('{"id": "a", "text": "a red river"}\n')
+    found = list(commands())
+    assert len(found) == 3
+    for words in found:
+        assert words[0] == ".venv/bin/bert-embed"
+        ours = [word.replace("my-project", "test-project") for word in words[1:]]
+        ours = [word.replace("gs://bucket/", "gs://bigquery-docs/") for word in ours]
+        assert main([*ours, "--model", tiny_bundle]) == 0
+    assert count(bigquery, "vectors", "news") == 1
+    [search] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    monkeypatch.setattr("google.cloud.bigquery.Client", lambda project: bigquery.client)
+    capsys.readouterr()
+    search, replaced = re.subn(r'statement = """.*?"""', "", search, flags=re.DOTALL)
+    assert replaced == 1
+    exec(search.replace("minilm", tiny_bundle), {"statement": SEARCH})
+    found, score = capsys.readouterr().out.split()
+    question, river = bert_embed.load(tiny_bundle).encode(["a question", "a red river"])
+    assert (found, float(score)) == ("a", pytest.approx(float(question @ river), rel=1e-5))
+
+
+DRY = {"output_format": "bigquery", "dry_run": True}
+
+
+def plan(run, table, **flags):
+    run({"in.jsonl": '{"text": "a red river", "year": 7}\n'}, output_table=table, **DRY, **flags)
+    return run.out
+
+
+def test_a_dry_run_names_table_state_and_schema(bigquery, run):
+    bigquery.client.create_dataset("test-project.dry")
+    said = plan(run, "test-project:dry.v$20260131", write_disposition="truncate")
+    assert "table test-project.dry.v$20260131 is to be made, in US; rows: truncate\n" in said
+    assert "\n  embedding ARRAY<FLOAT64>,\n" in said
+    assert ")\nPARTITION BY TIMESTAMP_TRUNC(_PARTITIONTIME, DAY);" in said
+    statement = said[said.index("CREATE TABLE") :].partition("\nPARTITION")[0]
+    bigquery.client.query_and_wait(statement.replace("dry.v", "dry.w"))
+    assert "table test-project.dry.w exists, in US; rows: append\n" in plan(
+        run, "test-project:dry.w", text_column="text"
+    )
+
+
+def test_without_an_account_the_schema_is_said_all_the_same(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "nothing"))
+    for name in ("BIGQUERY_EMULATOR_HOST", "GOOGLE_APPLICATION_CREDENTIALS"):
+        monkeypatch.delenv(name, raising=False)
+    said = plan(run, "test-project:d.t", extra_columns="year:int64")
+    assert "table test-project.d.t was not looked at: BigQuery needs credentials" in said
+    assert "CREATE TABLE `test-project.d.t` (\n  id STRING NOT NULL,\n" in said
+    assert "\n  year INT64\n);" in said
+    run.refused("test-project:d.t", "BigQuery needs credentials")
+    run(input="test-project:texts.news", dry_run=True)
+    assert "note: input and output were not looked at (BigQuery needs credentials" in run.out

@@ -3,38 +3,41 @@
 import gzip
 import json
 import re
-from collections import Counter
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bert_embed.bundle.find import resolve_model
 from bert_embed.importers.huggingface import import_huggingface
-from examples import bank_cosines, compare_precisions, sts_benchmark
+from examples import bank_cosines, compare_precisions, sts_benchmark, train_classifier
 from examples.bank_cosines import SENTENCE, banks
-from examples.sts_benchmark import Pair, pearson, ranks, read_pairs, spearman
+from examples.sts_benchmark import Pair, pearson, read_pairs, spearman
+from tests.support.command import write_json
 from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow
 
+
 ROOT = Path(__file__).resolve().parents[3]
+
+
 PAIRS = ROOT / "tests" / "data" / "graded_pairs.tsv"
+
+
 STATES = ROOT / "tests" / "data" / "minilm_hidden_states"
+
+
 # "After stealing money from the bank vault, ...": bert-base-uncased's ids, as the tutorial prints.
 BANK_IDS = [101, 2044, 11065, 2769, 2013, 1996, 2924, 11632, 1010, 1996, 2924, 27307, 2001, 2464]
+
+
 BANK_IDS += [5645, 2006, 1996, 5900, 2314, 2924, 1012, 102]
 
 
 def figure(printed, name):
     return float(re.search(rf"^{name} +(-?[\d.]+)$", printed, re.MULTILINE)[1])
-
-
-def overlap(pair):
-    first, second = (set(re.findall(r"\w+", text.lower())) for text in (pair.first, pair.second))
-    return len(first & second) / len(first | second)
 
 
 def test_the_model_ranks_graded_pairs_as_they_were_written(minilm, capsys):
@@ -43,15 +46,6 @@ def test_the_model_ranks_graded_pairs_as_they_were_written(minilm, capsys):
     assert "60 pairs" in measured
     assert 70 < figure(measured, "Spearman") < 90
     assert 70 < figure(measured, "Pearson") < 90
-
-
-def test_neither_chance_nor_common_words_rank_graded_pairs():
-    pairs = read_pairs(PAIRS)
-    scores = np.array([pair.score for pair in pairs])
-    assert Counter(scores.tolist()) == dict.fromkeys(range(6), 10)
-    assert abs(spearman(np.array([overlap(pair) for pair in pairs]), scores)) < 0.2
-    random = np.random.default_rng(7)
-    assert max(spearman(random.random(len(pairs)), scores) for _ in range(2000)) < 0.6
 
 
 def test_spearman_equals_known_values():
@@ -65,14 +59,6 @@ def test_spearman_equals_known_values():
     assert np.isnan(pearson(np.arange(4.0), np.ones(4)))
 
 
-@given(st.lists(st.integers(-5, 5), min_size=1, max_size=40))
-def test_ranks_count_what_is_smaller_and_half_of_what_is_equal(values):
-    wanted = [
-        sum(other < value for other in values) + (values.count(value) + 1) / 2 for value in values
-    ]
-    assert ranks(np.array(values, float)).tolist() == wanted
-
-
 def test_every_form_gives_the_same_pairs(tmp_path):
     lines = [
         {"sentence1": 'a "b', "sentence2": "c, d", "score": 2.5},
@@ -82,21 +68,18 @@ def test_every_form_gives_the_same_pairs(tmp_path):
     for name, text in (
         ("original.csv", 'g\tf\ty\t1\t2.500\ta "b\tc, d\ng\tf\ty\t2\t0\te\tf\tlicence\n'),
         ("header.tsv", f'{header}test\t2.5\ta "b\tc, d\ndev\t1\tx\ty\ntest\t0\te\tf\n'),
-        ("header.csv", 'sentence1,sentence2,score\n"a ""b","c, d",2.5\ne,f,0.0\n'),
         ("plain.csv", '"a ""b","c, d",2.5\ne,f,0\n'),
-        ("pairs.jsonl", "\n\n".join(map(json.dumps, lines))),
+        ("pairs.jsonl.gz", "\n\n".join(map(json.dumps, lines))),
     ):
-        (tmp_path / name).write_text(text)
-        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
-        for path in (tmp_path / name, tmp_path / f"{name}.gz"):
-            assert read_pairs(path) == [Pair('a "b', "c, d", 2.5), Pair("e", "f", 0.0)], path
+        data = text.encode()
+        (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+        assert read_pairs(tmp_path / name) == [Pair('a "b', "c, d", 2.5), Pair("e", "f", 0.0)]
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("a.csv", "x,y,1\nx,y,none\n", "line 2: a pair must have"),
-        ("a.csv", "x,y,1\nx,y\n", "line 2: a pair must have"),
         ("a.jsonl", '{"sentence1": "x"}\n', "line 1: a pair must have"),
         ("a.jsonl", "{\n", "cannot be read"),
         ("a.csv.gz", "not packed", "cannot be read"),
@@ -163,3 +146,50 @@ def test_the_table_of_precisions_shows_what_each_loses(minilm, tmp_path, capsys)
     tenth = [float(re.findall(r"\d\.\d{3}", row)[3]) for row in rows[1:3]]
     assert 1 >= tenth[0] > tenth[1] > 0.3
     assert compare_precisions.main([str(tmp_path / "none"), str(tmp_path / "out")]) == 2
+
+
+TOPICS = {"money": ["money", "vault"], "water": ["river", "water"]}
+
+
+@pytest.fixture
+def train(tmp_path, tiny_bundle, command, monkeypatch):
+    """Trains on texts by their ids, with the lines of a file of labels."""
+
+    def trained(texts, labels, model=tiny_bundle):
+        (tmp_path / "labels.tsv").write_text(labels)
+        records = ({"id": name, "text": text} for name, text in texts.items())
+        source, examples = write_json(tmp_path / "in.jsonl", *records), tmp_path / "examples"
+        command("tokenize", input=source, output=examples, model=tiny_bundle)
+        words = [f"--examples={examples}", f"--labels={tmp_path}/labels.tsv", "--epochs=30"]
+        monkeypatch.setattr(sys, "argv", ["train_classifier", *words, f"--model={model}"])
+        train_classifier.main()
+
+    return trained
+
+
+def test_a_keras_classifier_learns_topics(tmp_path, tiny_bundle, command, train, capsys):
+    rng = np.random.default_rng(3)
+    texts, labels = {}, []
+    for number in range(400):
+        topic = ("money", "water")[number % 2]
+        words = [*rng.choice(TOPICS[topic], 6), *rng.choice(["the", "of"], rng.integers(1, 4))]
+        texts[f"t{number}"] = " ".join(rng.permutation(words))
+        labels.append(f"t{number}\t{topic}")
+    command("model", "export", tiny_bundle, tmp_path / "saved_model")
+    train(texts, "\n".join(labels[:390]), tmp_path / "saved_model")
+    said = capsys.readouterr().out
+    assert "classes money, water" in said
+    assert float(re.search(r"held out ([\d.]+)", said)[1]) > 0.85
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ("a\tx\nb\ty\nc\tx\n", "3 rows of --examples have a label, too few"),
+        ("a\tx\nb\tx\n", "names 1 classes, a classifier needs at least 2"),
+        ("a\tx\nb y\n", "labels.tsv, line 2 has no tab between id and label"),
+    ],
+)
+def test_what_cannot_be_learnt_from_ends_in_one_sentence(train, labels, message):
+    with pytest.raises(SystemExit, match=message):
+        train(dict.fromkeys("abc", "money"), labels)

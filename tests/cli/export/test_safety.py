@@ -4,9 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 
-import pyarrow as pa
 import pytest
 
 from tests.support.command import ROOT, Hold
@@ -61,21 +59,20 @@ def unfinished(dest):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["npy", "vertex"])
-def test_a_killed_export_leaves_no_half_file_and_continues(long, tmp_path, target):
-    assert export(long, tmp_path / "whole" / "dest", target) == 0
+def test_a_killed_export_leaves_no_half_file_and_continues(long, tmp_path):
+    assert export(long, tmp_path / "whole" / "dest", "npy") == 0
     whole = contents(tmp_path / "whole" / "dest")
     dest = tmp_path / "part" / "dest"
     # A file of rows is written and has not its name yet.
     hold = Hold(tmp_path / "hold", 1, "os||replace")
-    killed = hold.start("export", str(long), str(dest), "--to", target)
+    killed = hold.start("export", str(long), str(dest), "--to=npy")
     assert unfinished(dest)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     assert killed.returncode == -signal.SIGKILL
     left = {name: data for name, data in contents(dest).items() if ".tmp-" not in name}
     assert all(whole[name] == data for name, data in left.items() if name != "export.json")
-    assert export(long, dest, target) == 0
+    assert export(long, dest, "npy") == 0
     assert contents(dest) == whole
 
 
@@ -151,9 +148,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_rows(tmp_path):
-    """Six times the rows, the same peak; the further vectors alone have 38 MB."""
+    """Six times the rows, the same peak; the further vectors alone have 25 MB."""
     peaks = []
-    for rows in (30_000, 180_000):
+    for rows in (20_000, 120_000):
         parts = [10_000] * (rows // 10_000)
         source = finished_run(tmp_path / f"run{rows}", parts, 64, "int8", kept=False)
         command = [sys.executable, "-c", MEASURE, source, tmp_path / str(rows)]
@@ -161,7 +158,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
             [*command, "npy", "vertex"], cwd=ROOT, env=os.environ, stdout=-1, check=True
         )
         peaks.append(int(done.stdout.split()[-1]) >> 10)
-    assert peaks[1] - peaks[0] < 20, f"{peaks} MiB"
+    assert peaks[1] - peaks[0] < 14, f"{peaks} MiB"
 
 
 def test_dest_leads_into_the_output_through_a_link(tmp_path, capsys):
@@ -171,23 +168,6 @@ def test_dest_leads_into_the_output_through_a_link(tmp_path, capsys):
     for source, dest in ((run, tmp_path / "link" / "embeddings" / "x"), (tmp_path / "link", run)):
         refuses(capsys, f"DEST {dest} lies in the output itself", source, dest, "npy")
     assert set(run.rglob("*")) == before
-
-
-@pytest.mark.parametrize("chunks", [False, True], ids=["whole", "chunks"])
-def test_equal_ids_are_refused(tmp_path, capsys, chunks):
-    def changed(block):
-        ids = block.ids.to_pylist()
-        return replace(block, ids=pa.array([*ids[:-1], ids[0]]))
-
-    one, other = (
-        finished_run(tmp_path / name, [6, 4], chunks=chunks, changed=each)
-        for name, each in (("one", None), ("other", changed))
-    )
-    assert export(one, tmp_path / "a", "vertex") == 0
-    capsys.readouterr()
-    said = f"/other has {4 if chunks else 2} rows whose document's id another one has, Vector Se"
-    refuses(capsys, said, other, tmp_path / "b", "vertex")
-    assert not (tmp_path / "b").exists()
 
 
 @pytest.mark.slow

@@ -8,17 +8,20 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import bert_embed
 from bert_embed.pipeline.export.source import open_source
 from bert_embed.pipeline.export.vertex import rows_per_file
 from bert_embed.pipeline.options.commands import ExportOptions
-from tests.support.outputs import contents, export, finished_run
+from tests.support.outputs import contents, export, finished_run, run_of_kinds, sparse_rows
 
 FIELDS = {"id", "embedding", "restricts", "numeric_restricts", "crowding_tag", "embedding_metadata"}
+
+
 NUMBERS = {"value_int": int, "value_float": float, "value_double": float}
+
+
 COLUMNS = {"restricts": "lang,new,tags", "numeric_restricts": "year,price"}
 
 
@@ -108,18 +111,6 @@ def test_files_stay_within_the_limit_of_objects(run, tmp_path, rows):
     assert math.ceil(rows / rows_per_file(replace(source, rows=rows))) <= 5000
 
 
-def test_numbers_that_are_not_finite_are_no_restricts(tmp_path):
-    def with_nan(block):
-        prices = pa.array([math.nan, math.inf, None, 1.5])
-        return replace(block, extra=block.extra.set_column(2, "price", prices))
-
-    run = finished_run(tmp_path / "run", [4], changed=with_nan)
-    assert export(run, tmp_path / "root", "vertex", **COLUMNS) == 0
-    points = read_root(contents(tmp_path / "root"), 12)
-    restricts = [point["numeric_restricts"][1:] for point in points.values()]
-    assert restricts == [[], [], [], [{"namespace": "price", "value_double": 1.5}]]
-
-
 def test_columns_that_a_field_cannot_hold_are_refused(run, tmp_path, capsys):
     for flag, column, message in (
         ("restricts", "price", "restricts cannot take price, which is double"),
@@ -142,3 +133,59 @@ def test_a_call_names_its_arguments_and_takes_one_column_as_a_text(run, tmp_path
     bert_embed.export(run, tmp_path / "root", "vertex", restricts="lang")
     points = read_root(contents(tmp_path / "root"), 12)
     assert [each["namespace"] for each in points["d/1"]["restricts"]] == ["lang"]
+
+
+ROWS = (30, 0, 12)
+
+
+def lines(folder, pattern):
+    return [
+        json.loads(line)
+        for path in sorted(folder.glob(pattern))
+        for line in path.read_text("utf-8").splitlines()
+    ]
+
+
+@pytest.mark.parametrize("output_format", ["parquet", "jsonl", "bigquery"])
+def test_vertex_has_sparse_embeddings_beside_dense_ones(tmp_path, output_format):
+    run = run_of_kinds(tmp_path / "run", ["dense", "sparse"], ROWS, output_format=output_format)
+    assert export(run, tmp_path / "dest", "vertex", restricts="lang") == 0
+    points = lines(tmp_path / "dest", "*.json")
+    weights = [
+        vectors[np.array([row])]
+        for number, rows in enumerate(ROWS)
+        for vectors in [sparse_rows(number, rows)]
+        for row in range(rows)
+    ]
+    for point, wanted in zip(points, weights, strict=True):
+        assert len(point["embedding"]) == 12
+        found = point.get("sparse_embedding", {"dimensions": [], "values": []})
+        assert found["dimensions"] == wanted.indices.tolist()
+        np.testing.assert_array_equal(np.float32(found["values"]), wanted.values)
+    alone = run_of_kinds(tmp_path / "alone", ["sparse"], ROWS)
+    assert export(alone, tmp_path / "sparse", "vertex") == 0
+    first, second = lines(tmp_path / "sparse", "*.json")[:2]
+    assert first == {"id": "d/0"}
+    assert set(second) == {"id", "sparse_embedding"}
+
+
+def test_chunks_have_ids_and_sparse_vectors_of_their_own_and_crowd_by_document(tmp_path):
+    run = run_of_kinds(tmp_path / "run", ["dense", "sparse"], [5], chunks=True)
+    assert export(run, tmp_path / "dest", "vertex") == 0
+    points = lines(tmp_path / "dest", "*.json")
+    assert [point["id"] for point in points[:3]] == ["d/0#0", "d/0#1", "d/1#0"]
+    assert points[3]["crowding_tag"] == "d/1"
+    lengths = np.diff(sparse_rows(0, 10).splits)
+    found = [len(point.get("sparse_embedding", {"values": ()})["values"]) for point in points]
+    assert found == lengths.tolist()
+
+
+def test_what_a_target_does_not_take_is_refused(tmp_path, capsys):
+    run = run_of_kinds(tmp_path / "run", ["sparse"], ROWS)
+    assert export(run, tmp_path / "dest", "npy") == 2
+    message = capsys.readouterr().err
+    assert f"--to npy takes dense vectors, {run} holds sparse ones: embed with" in message
+    multi = run_of_kinds(tmp_path / "multi", ["multi"], ROWS)
+    assert export(multi, tmp_path / "dest", "vertex") == 2
+    assert "--to vertex takes dense or sparse vectors" in capsys.readouterr().err
+    assert not (tmp_path / "dest").exists()

@@ -53,13 +53,12 @@ def test_bad_records_of_json_lines(tmp_path, run):
     assert (counts["records"], counts["embedded"], counts["rejected"]) == (16, 4, 12)
 
 
-@pytest.mark.parametrize(
-    ("name", "lines", "found"),
-    [
+def test_a_malformed_record_says_what_is_wrong_where(run):
+    for name, lines, found in (
         (
             "in.jsonl",
-            b'{"text": "fine"}\n{"text": "secret\n{"text": secret}\nsecret\n\xffsecret',
-            [("malformed JSON", "line 1 column ")] * 3
+            b'{"text": "fine"}\n{"text": "secret\n{"text": secret}\n\xffsecret',
+            [("malformed JSON", "line 1 column ")] * 2
             + [("invalid UTF-8", "byte 0 of the record is 0xff")],
         ),
         (
@@ -71,14 +70,11 @@ def test_bad_records_of_json_lines(tmp_path, run):
                 ("invalid UTF-8", "byte 1 of the record is 0xe9"),
             ],
         ),
-    ],
-    ids=["json", "csv"],
-)
-def test_a_malformed_record_says_what_is_wrong_where(run, name, lines, found):
-    told = rejected(run({name: lines}, max_rejected="100%"))
-    assert [each["reason"] for each in told] == [reason for reason, _ in found]
-    assert all(place in each["detail"] for each, (_, place) in zip(told, found, strict=True))
-    assert not [each for each in told if "secret" in each["detail"]]
+    ):
+        told = rejected(run({name: lines}, f"out-{name}", max_rejected="100%"))
+        assert [each["reason"] for each in told] == [reason for reason, _ in found]
+        assert all(place in each["detail"] for each, (_, place) in zip(told, found, strict=True))
+        assert not [each for each in told if "secret" in each["detail"]]
 
 
 def test_an_array_that_is_cut_fails_the_run(run):

@@ -1,5 +1,6 @@
 """The TFRecord stage: text to examples, examples to the very vectors that texts give directly."""
 
+import gzip
 import json
 import shutil
 
@@ -7,7 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import bert_embed
 from bert_embed.pipeline.cli import main
+from tests.support.blocks import framed
 from tests.support.command import (
     Hold,
     block_records,
@@ -15,14 +18,20 @@ from tests.support.command import (
     flags_of,
     record,
     rejected,
+    rows,
     stray,
+    vectors,
     write_json,
 )
 from tests.support.models.tiny import bundle_of, write_tiny_huggingface
+from tests.support.rounding import assert_near
 
 pytestmark = pytest.mark.slow
 
+
 LONG = " ".join(["the bank of the river", "and the money of the bank"] * 9)
+
+
 ROW = {
     "id": tf.io.FixedLenFeature([], tf.string),
     "input_ids": tf.io.RaggedFeature(tf.int64),
@@ -91,9 +100,7 @@ EVERY = "sentence,token,word"
     ],
     ids=["plain", "tokens", "all", "cut", "prompt", "pairs", "reject", "windows", "each"],
 )
-def test_vectors_of_examples_are_those_of_the_texts(
-    tmp_path, tiny_bundle, run, mixed, texts, vectors_of
-):
+def test_examples_give_the_vectors_of_texts(tmp_path, tiny_bundle, run, mixed, texts, vectors_of):
     """Whole files are equal, byte for byte, to those of the direct way."""
     examples = tmp_path / "examples"
     assert tokenize(examples, tiny_bundle, mixed, **texts) == 0
@@ -172,9 +179,7 @@ def test_another_tokenizer_is_refused_by_name(tmp_path, run, other_model, plain_
         assert said in run.err
 
 
-def test_what_cannot_be_made_of_examples_is_said_before_work(
-    tmp_path, tiny_bundle, run, plain_examples, capsys
-):
+def test_what_examples_cannot_give_is_refused(tmp_path, tiny_bundle, run, plain_examples, capsys):
     for flags, message in (
         ({"max_seq_length": 7}, "--max_seq_length 7 conflicts with these examples"),
         ({"prompt": "other"}, "--prompt other conflicts with these examples, tokenized with '"),
@@ -204,9 +209,7 @@ def example_files(folder):
     return {f"examples/{path.name}": path.read_bytes() for path in data_files(folder, "examples")}
 
 
-def test_a_killed_tokenize_continues_and_its_examples_are_embedded_likewise(
-    tmp_path, tiny_bundle, run, capsys
-):
+def test_a_killed_tokenize_continues_and_so_does_its_run(tmp_path, tiny_bundle, run, capsys):
     words = np.random.default_rng(7).choice(["red", "river", "bank", "of", "stars"], (LINES, 6))
     lines = "\n".join(f"{n} " + " ".join(row) for n, row in enumerate(words))
     (corpus,) = run.written({"in.txt": lines})
@@ -235,3 +238,48 @@ def test_a_killed_tokenize_continues_and_its_examples_are_embedded_likewise(
     assert "holds another run (--max_seq_length changed since)" in capsys.readouterr().err
     assert tokenize(output, tiny_bundle, corpus, max_seq_length=9, overwrite=True) == 0
     assert len(example_files(output)) == 1
+
+
+def written(path, records):
+    """A TFRecord file of Examples, each a dict of lists of whole numbers."""
+    data = []
+    for features in records:
+        made = {
+            name: tf.train.Feature(int64_list=tf.train.Int64List(value=value))
+            for name, value in features.items()
+        }
+        example = tf.train.Example(features=tf.train.Features(feature=made))
+        data.append(example.SerializeToString())
+    path.write_bytes(gzip.compress(framed(data)) if path.suffix == ".gz" else framed(data))
+    return path
+
+
+def test_examples_of_other_programs(tmp_path, run, tiny_bundle):
+    """`input_ids` are enough; filling is left out, a record's number is its id."""
+    encoder = bert_embed.load(tiny_bundle)
+    texts = ["the bank", "river of money", "the bank"]
+    records = []
+    for row in map(encoder.tokenizer.encode, texts):
+        left = [0] * (9 - len(row))
+        records.append({"input_ids": row + left, "input_mask": [1] * len(row) + left})
+    source = written(tmp_path / "theirs.tfrecord.gz", records)
+    output = run(source, granularity="sentence,token")
+    assert rows(output)["id"] == [f"{source}:{n}" for n in range(3)]
+    assert_near(vectors(output), encoder.encode(texts))
+    assert rows(run(source, "one", limit=1))["id"] == [f"{source}:0"]
+    run(source, "two", code=2, prompt="of ")
+    ids = [7, -1, 2**62]
+    records = [{"id": [each], "input_ids": [2, 9, 3]} for each in ids]
+    path = written(tmp_path / "in.tfrecord", [*records, {"input_ids": [2, 10, 3]}])
+    assert rows(run(path, "integers"))["id"] == [*map(str, ids), f"{path}:3"]
+
+
+def test_padding_that_no_mask_leaves_out_is_told(tmp_path, run, tiny_bundle, caplog):
+    pad = bert_embed.load(tiny_bundle).tokenizer.pad_id
+    masked = {"input_ids": [2, 9, 3, pad], "input_mask": [1, 1, 1, 0]}
+    run(written(tmp_path / "masked.tfrecord", [masked, {"input_ids": [2, 9, 3]}]))
+    assert "input_mask" not in run.err + caplog.text
+    bare = [{"input_ids": [2, 9, 3, pad]}] * 2
+    path = written(tmp_path / "bare.tfrecord", [*bare, {"input_ids": [2, 9, 3]}])
+    run(path, "two")
+    assert f"{path}: 2 examples without input_mask end in [PAD]" in caplog.text

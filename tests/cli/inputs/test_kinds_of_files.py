@@ -46,6 +46,9 @@ def test_texts_with_brackets_are_texts(run):
     texts.append("{\n  x = 1\n}\n")
     output = run({f"in/{number}.txt": text for number, text in enumerate(texts)}, keep_text=True)
     assert rows(output)["text"] == "".join(texts).splitlines()
+    for form, kept in (("text", LINES.splitlines()), ("files", [LINES])):  # if asked
+        output = run({"in.txt": LINES}, form, input_format=form, keep_text=True)
+        assert rows(output)["text"] == kept
 
 
 @pytest.fixture(scope="module")
@@ -124,11 +127,9 @@ def test_files_of_many_documents_are_noted(tmp_path, run, packed):
 @pytest.mark.parametrize(
     ("name", "wrapped", "program"),
     [
-        ("b.json", {"data": DOCUMENTS}, ".data[]"),
         ("b.jsonl", {"version": 1, "data": DOCUMENTS}, ".data[]"),
         ("b.json", {each["id"]: {"text": each["text"]} for each in DOCUMENTS}, "to_entries[]"),
         ("b.json", {"text": [each["text"] for each in DOCUMENTS]}, ". as $all | range(.text |"),
-        ("b.json", {"train": DOCUMENTS, "test": DOCUMENTS}, ".train[], .test[]"),
     ],
 )
 def test_one_object_that_wraps_records_is_refused(run, name, wrapped, program):

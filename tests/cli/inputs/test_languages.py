@@ -8,10 +8,12 @@ import pytest
 from bert_embed.pipeline.cli import main
 from bert_embed.text.documents import TextTokenizer
 from bert_embed.transforms.blocks import unknown_words
-from tests.support.command import record
+from tests.support.command import flags_of, record, rows
 from tests.support.outputs import content
 
 ENGLISH = "the old harbour lay quiet under the evening sky and children played along the wall"
+
+
 FOREIGN = {
     "german": "der alte Hafen lag still unter dem Abendhimmel und die Fischer flickten ihre Netze",
     "russian": "старая гавань лежала тихо под вечерним небом, и рыбаки чинили свои сети",
@@ -105,3 +107,44 @@ def test_json_in_latin_1_is_refused_likewise(run):
 def test_front_matter_is_noted(run, text, is_noted):
     run({"in/a.md": text}, input_format="files", dry_run=True)
     assert ("a.md begins with front matter" in run.out) is is_noted
+
+
+def test_cut_tokens_are_counted_and_warned_of(run):
+    texts = {"in.txt": "the bank\n" + "river " * 28 + "\n" + "money " * 12}
+    flags = {"max_seq_length": 12}
+    output = run(texts, **flags)
+    assert rows(output)["num_tokens"] == [4, 12, 12]
+    assert rows(output)["num_tokens_full"] == [4, 30, 14]
+    numbers = record(output)
+    assert (numbers["tokens"], numbers["full_tokens"]) == (28, 48)
+    assert numbers["cut_share"] == round(20 / 48, 4)
+    assert "2 texts cut at 12 tokens (41.7% of all tokens)" in run.out
+    assert "warning: 41.7% of the tokens were cut" in run.out
+    assert "--long_text window" in run.out
+    windows = record(run(texts, "windows", long_text="window", **flags))
+    assert (windows["cut_share"], windows["full_tokens"]) == (0, 48)
+    assert "warning" not in run.out
+    pairs = {"pairs.jsonl": [{"text": "the bank", "text_b": "river " * 20}]}
+    found = rows(run(pairs, "pairs", text_b_column="text_b", **flags))
+    assert found["num_tokens_full"] == [25]
+
+
+def test_examples_keep_the_full_lengths(tmp_path, tiny_bundle, run):
+    (text,) = run.written({"in.txt": "river " * 28 + "\nмост"})
+    flags = flags_of(tmp_path / "examples", tiny_bundle, text, max_seq_length=12)
+    assert main(["tokenize", *flags]) == 0
+    output = run(tmp_path / "examples")
+    assert rows(output)["num_tokens_full"] == [30, 3]
+    numbers = record(output)
+    assert (numbers["full_tokens"], numbers["unknown"]["tokens"]) == (33, 1)
+
+
+def test_unknown_words_are_counted(run):
+    text = "the bank\n" * 20 + "the river \N{GRINNING FACE}\n" * 20
+    output = run({"a.txt": text}, block_bytes=100)
+    assert record(output)["unknown"] == {"tokens": 20, "share": 0.2}  # most blocks have none
+    assert "20 tokens are [UNK], 20.0%\n" in run.out
+    assert "choose a --model for these languages" in run.said
+    output = run({"c.txt": "the bank of the river\n"}, "c")
+    assert record(output)["unknown"] == {"tokens": 0, "share": 0.0}
+    assert "[UNK]" not in run.out

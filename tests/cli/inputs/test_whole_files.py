@@ -1,9 +1,12 @@
 """--input_format files: each text file is one document; and which files of a folder are read."""
 
 import gzip
+import json
+
+import pytest
 
 from bert_embed.transforms.read import lines
-from tests.support.command import record, rejected, rows
+from tests.support.command import embed, record, rejected, rows
 
 
 def ids(output):
@@ -65,3 +68,62 @@ def test_files_that_are_not_text_are_refused_where_nothing_else_is_named(tmp_pat
     run.written({"in/a.pdf": b"%PDF", "in/b.jsonl": '{"text": "one"}'})
     run.refused(tmp_path / "in" / "*.pdf", "a.pdf: .pdf files cannot be read")
     run.refused(tmp_path / "in", "--input_format files is for text files", input_format="files")
+
+
+WORDS = "één\ntwee\n"
+
+
+def test_a_file_of_utf_16_is_refused_wherever_it_stands(tmp_path, run):
+    """Not only the first, which the command line looks into anyway; compressed, by the job."""
+    utf16, folder = WORDS.encode("utf-16"), f"{tmp_path}/in"
+    run.refused({"in/a.txt": WORDS, "in/b.txt": utf16}, f"{folder}/b.txt is UTF-16")
+    convert = "convert it to UTF-8: iconv -f UTF-16 -t UTF-8"
+    assert (run.out, run.err) == ("", f"error: {folder}/b.txt is UTF-16, {convert}\n")
+    # The plan reads of the largest, and into a file of each suffix.
+    files = {"more/a.txt": WORDS * 9, "more/c.txt.gz": gzip.compress(utf16)}
+    run.refused(files, f"{tmp_path}/more/c.txt.gz is UTF-16")
+    run(files | {"more/b.txt.gz": gzip.compress(WORDS.encode())}, code=1)
+    assert f"{tmp_path}/more/c.txt.gz is UTF-16" in run.err
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, tiny_bundle):
+    """A folder of texts, and in it what a run made of them."""
+    folder = tmp_path_factory.mktemp("texts")
+    (folder / "a.txt").write_text("the bank\nthe river\n")
+    assert embed(folder / "out", tiny_bundle, folder, keep_text=True) == 0
+    return folder
+
+
+def test_they_are_no_input_and_change_no_finished_run(folder, run, tiny_bundle, capsys):
+    for number, pattern in enumerate(("", "/**", "/**/*")):
+        made = record(run(f"{folder}{pattern}", f"out{number}"))
+        assert made["counts"]["records"] == 2
+        assert made["input"]["files"] == 1
+        assert made["input"]["skipped_files"]["outputs of runs"] >= 4
+        assert "of a run's output and are skipped (" in run.out
+    assert embed(folder / "out", tiny_bundle, folder, keep_text=True) == 0
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_what_names_an_output_alone_is_refused_unless_it_names_its_texts(folder, run):
+    for named in ("{}/**/*.parquet", "{}/out", "{}/out/", "{}/out/**"):
+        run.refused(named.format(folder), f"names the output of a run, {folder}/")
+    texts = ("{}/*/embeddings/*.parquet", "{}/out/embeddings", "{}/out/embeddings/*")
+    for number, named in enumerate(texts):
+        output = run(named.format(folder), f"texts{number}")
+        assert record(output)["counts"]["embedded"] == 2
+
+
+OF_A_RUN = {"status": "done", "run": "a", "started": "", "versions": {}}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [{"run": "a", "status": "done"}, OF_A_RUN | {"other": "a" * (1 << 20)}],
+    ids=["other keys", "large"],
+)
+def test_a_file_of_that_name_is_text(run, content):
+    files = {"in/run.json": json.dumps({"text": "the bank"} | content)}
+    output = run(files | {"in/a.json": '{"text": "the river"}'})
+    assert record(output)["counts"]["embedded"] == 2

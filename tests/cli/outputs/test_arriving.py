@@ -65,9 +65,7 @@ def paths(output):
     ],
     ids=["gone", "other size", "same size"],
 )
-def test_a_file_that_vanished_or_changed_fails_by_name(
-    tmp_path, run, folder, before_the_job, change, said
-):
+def test_a_vanished_or_changed_file_is_named(tmp_path, run, folder, before_the_job, change, said):
     """What is said to do then works: to put it back, or to overwrite; what came is not read."""
     path = folder / "c.txt"
 
@@ -137,9 +135,7 @@ def test_a_touched_file_of_a_disk_is_refused(run, folder, ended):
 
 
 @pytest.mark.slow
-def test_an_object_that_was_written_again_with_the_same_bytes_is_the_same(
-    gcs, run, ended, tmp_path
-):
+def test_an_object_written_again_with_the_same_bytes_is_the_same(gcs, run, ended, tmp_path):
     bucket = gcs.client.create_bucket(tmp_path.name.replace("_", "-").lower())
     bucket.blob("in/a.txt").upload_from_string("the bank\nmoney\n")
     source = f"gs://{bucket.name}/in/*.txt"
@@ -153,9 +149,7 @@ def test_an_object_that_was_written_again_with_the_same_bytes_is_the_same(
     run.refused(source, "(the input changed since)")
 
 
-def test_an_increment_that_goes_on_without_files_deletes_none_of_their_documents(
-    tmp_path, folder, run, before_the_job
-):
+def test_an_increment_without_files_deletes_nothing_of_them(tmp_path, folder, run, before_the_job):
     """They are in the input again, and another output has seen that they are not gone."""
     first = run(folder, "first")
     (folder / "c.txt").rename(tmp_path / "c.txt")

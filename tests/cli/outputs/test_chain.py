@@ -113,10 +113,8 @@ def test_an_increment_opens_as_many_files_whatever_its_number(days_and_opens, ti
     assert len(again) <= MOST_OF_NOTHING
     kept = [(folder / f"runs/day{number}/_state/keys").exists() for number in range(DAYS)]
     assert kept == [False] * (DAYS - 2) + [True] * 2  # a copy of all ids each
-
-
-def test_the_record_counts_the_others_and_names_the_newest(days_and_opens):
-    places = [str(days_and_opens[0] / f"runs/day{number}") for number in range(DAYS)]
+    # The record counts the others and names the newest.
+    places = [str(folder / f"runs/day{number}") for number in range(DAYS)]
     named = record(Path(places[-1]))["input"]["skip_existing"]
     assert (named["runs"], named["newest"]["output"]) == (DAYS - 1, places[-2])
     runs = EarlierLists().of(places[-1], read_record(places[-1]))

@@ -56,9 +56,7 @@ def hang(number, ids):
         NEVER.wait()
 
 
-def test_a_hanging_block_is_named_left_out_and_taken_up_again(
-    run, corpus, poison, hanging, monkeypatch, caplog
-):
+def test_a_hanging_block_is_named_and_left_out(run, corpus, poison, hanging, monkeypatch, caplog):
     message = "--skip_blocks 99: the run has 1 block, number 0 to 0"
     run.refused(corpus, message, skip_blocks="99")
     run.refused(corpus, "--skip_blocks must be block numbers with commas", skip_blocks="a")

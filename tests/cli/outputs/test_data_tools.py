@@ -11,32 +11,24 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+import tensorflow as tf
 
 import bert_embed
-from tests.support.command import data_files, embed, record, write_json
+from tests.support.command import data_files, embed, record, rows, sentence_files, write_json
 
 KINDS = ("embeddings", "tokens", "words")
 
 
+# The ids that a tool finds in a folder; what it makes of each type: integration/readers.
 TOOLS = {
-    # NumPy arrays and numbers in cells, nested; JSON-like values compare with all the others.
-    "pandas": lambda folder: plain(pd.read_parquet(folder).to_dict("records")),
-    "Arrow": lambda folder: ds.dataset(folder).to_table().to_pylist(),
-    "Polars": lambda folder: pl.read_parquet(folder).to_dicts(),
-    "DuckDB": lambda folder: duckdb.sql(f"from '{folder}/*.parquet'").pl().to_dicts(),
+    "pandas": lambda folder: pd.read_parquet(folder)["id"].tolist(),
+    "Arrow": lambda folder: ds.dataset(folder).to_table()["id"].to_pylist(),
+    "Polars": lambda folder: pl.read_parquet(folder)["id"].to_list(),
+    "DuckDB": lambda folder: duckdb.sql(f"from '{folder}/*.parquet'").pl()["id"].to_list(),
     "datasets": lambda folder: list(
-        datasets.load_dataset(str(folder), split="train", cache_dir=f"{folder}-cache")
+        datasets.load_dataset(str(folder), split="train", cache_dir=f"{folder}-cache")["id"]
     ),
 }
-
-
-def plain(value):
-    """Python's own lists, dicts and numbers, whatever a tool puts in their place."""
-    if isinstance(value, np.ndarray | list | tuple):
-        return [plain(each) for each in value]
-    if isinstance(value, dict):
-        return {name: plain(each) for name, each in value.items()}
-    return value.item() if isinstance(value, np.generic) else value
 
 
 @pytest.fixture(scope="module")
@@ -50,21 +42,12 @@ def output(tmp_path_factory, tiny_bundle):
     return folder / "out"
 
 
-@pytest.fixture(scope="module")
-def expected(output):
-    return {
-        kind: [row for path in data_files(output, kind) for row in pq.read_table(path).to_pylist()]
-        for kind in KINDS
-    }
-
-
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("tool", TOOLS)
-def test_a_folder_opens_as_one_data_set(output, expected, kind, tool, monkeypatch):
+def test_a_folder_opens_as_one_data_set(output, tool, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    assert len(data_files(output, kind)) > 2
-    assert [row["id"] for row in expected[kind]] == [f"d{n}" for n in range(36) if n % 4 != 2]
-    assert plain(TOOLS[tool](output / kind)) == expected[kind]
+    for kind in KINDS:
+        assert len(data_files(output, kind)) > 2
+        assert TOOLS[tool](output / kind) == [f"d{n}" for n in range(36) if n % 4 != 2]
 
 
 @pytest.mark.slow
@@ -86,6 +69,7 @@ def test_ids_keep_the_type_of_their_column(tmp_path, run, kind):
         lines = run(source, "lines", output_format="jsonl")
         (path,) = data_files(lines)
         assert [json.loads(line)["id"] for line in path.open()] == ids.to_pylist()
+        assert bert_embed.read(run(source, "tf", output_format="tfrecord"))[0] == ids.to_pylist()
         more = run(source, "more", output_format="jsonl", skip_existing=str(lines))
         assert record(more)["counts"]["skipped"] == 3
 
@@ -106,3 +90,42 @@ def test_a_flipped_bit_is_noticed_by_any_reader_that_looks(output, tmp_path):
     (tmp_path / "flipped.parquet").write_bytes(data)
     with pytest.raises(OSError, match=r"(?i)crc"):
         pq.read_table(tmp_path / "flipped.parquet", page_checksum_verification=True)
+
+
+TYPES = {"bfloat16": tf.bfloat16, "int8": tf.int8, "ubinary": tf.uint8}
+
+
+NUMBERS = ("window", "start", "stop", "num_tokens", "truncated", "text_hash")
+
+
+def one(kind):
+    return tf.io.FixedLenFeature([], kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "ubinary"])
+def test_tensorflow_reads_what_parquet_holds(run, dtype):
+    """Windows with their places, and the vectors of each type."""
+    texts = {"in.txt": "the bank\nriver of money\n\n" + "the river bank " * 40}
+    flags = {"long_text": "windows", "max_seq_length": 20, "output_dtype": dtype}
+    parquet = run(texts, "parquet", **flags)
+    output, wanted = run(texts, output_format="tfrecord", **flags), rows(parquet)
+    (ids, vectors), (found_ids, found) = bert_embed.read(parquet), bert_embed.read(output)
+    assert found_ids == ids == wanted["id"]
+    assert len(ids) > 5
+    np.testing.assert_array_equal(found, vectors)
+    kind = tf.io.FixedLenFeature([32], tf.float32) if dtype == "float32" else one(tf.string)
+    features = {"embedding": kind, "id": one(tf.string)} | dict.fromkeys(NUMBERS, one(tf.int64))
+    features |= {"scale": one(tf.float32)} if dtype == "int8" else {}
+    data = tf.data.TFRecordDataset([str(path) for path in sentence_files(output)])
+    for row, each in enumerate(data):
+        example = tf.io.parse_single_example(each, features)
+        assert example["id"].numpy().decode() == ids[row]
+        assert [example[one].numpy() for one in NUMBERS] == [wanted[one][row] for one in NUMBERS]
+        numbers = example["embedding"]
+        numbers = numbers if dtype == "float32" else tf.io.decode_raw(numbers, TYPES[dtype])
+        if dtype == "ubinary":
+            assert numbers.numpy().tolist() == wanted["embedding"][row]
+            continue
+        scale = example["scale"].numpy() if dtype == "int8" else np.float32(1)
+        np.testing.assert_array_equal(numbers.numpy().astype(np.float32) * scale, vectors[row])

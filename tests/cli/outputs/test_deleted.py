@@ -147,9 +147,7 @@ def write_input(path, texts):
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl.zst"])
-def test_a_killed_increment_deletes_nothing_and_a_continued_one_all(
-    tmp_path, run, tiny_bundle, suffix
-):
+def test_a_killed_increment_deletes_nothing_until_continued(tmp_path, run, tiny_bundle, suffix):
     texts = dict(enumerate(some_texts(500).values()))
     first = write_input(tmp_path / f"1{suffix}", texts)
     rest = {number: text + " of" * (number % 2) for number, text in texts.items() if number % 7}
@@ -179,9 +177,7 @@ def test_a_killed_increment_deletes_nothing_and_a_continued_one_all(
     assert stray(output) == []
 
 
-def test_deleted_ids_that_are_not_as_written_are_one_problem_and_written_again(
-    tmp_path, run, tiny_bundle, capsys
-):
+def test_damaged_deleted_ids_are_one_problem_and_written_again(tmp_path, run, tiny_bundle, capsys):
     out = embed_days(tmp_path, tiny_bundle, DAYS[:2])
     path = next((out / NAMES[1] / "deleted").iterdir())
     data = path.read_bytes()

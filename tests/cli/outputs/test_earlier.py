@@ -1,5 +1,6 @@
 """What --skip_existing may name: outputs of such vectors, one or many, here or on Cloud Storage."""
 
+import gzip
 import io
 import re
 import shutil
@@ -8,6 +9,7 @@ import warnings
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 import bert_embed
 from bert_embed.bundle.bundle import read_bundle
@@ -15,8 +17,9 @@ from bert_embed.pipeline import job
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.options.command_line import command_of, parse_embed
 from tests.support.command import embed, flags_of, record, rows, say_status
-from tests.support.daily import counts, write
+from tests.support.daily import counts, some_texts, write
 from tests.support.models.tiny import bundle_of, write_tiny_huggingface
+from tests.support.rounding import assert_near
 
 pytestmark = pytest.mark.slow
 
@@ -41,9 +44,7 @@ def main_with(output, model, source, *words):
     return main(["embed", *flags_of(output, model, source), *words])
 
 
-def test_two_increments_of_one_output_at_once_are_told_by_name(
-    days, run, tiny_bundle, capsys, monkeypatch
-):
+def test_two_increments_of_one_output_at_once_are_told(days, run, tiny_bundle, capsys, monkeypatch):
     """The second sees the first, which began and has not ended, before it computes anything."""
     day1, day2 = days
     straight, said = job.run_job, []
@@ -88,21 +89,17 @@ def test_a_glob_of_runs_leaves_out_the_run_itself(tmp_path, days, run):
     run.refused(day1, message, "runs/day1", skip_existing=tmp_path / "runs" / "day1")
 
 
-OTHER_SETTINGS = [
-    ({"pooling": "cls"}, 'pooling is "mean" there and "cls" here'),
-    (
-        {"dim": 8, "normalize": True},
-        "normalize is false there and true here, dim is null there and 8 here",
-    ),
-    ({"max_seq_length": 16}, "max_seq_length is 64 there and 16 here"),
-    ({"prompt": "query: "}, 'prompt is "" there and "query: " here'),
-    ({"output_dtype": "float16"}, 'output_dtype is "float32" there and "float16" here'),
-    ({"granularity": "word"}, 'granularity is ["sentence"] there and ["word"] here'),
-]
-
-
 def test_other_settings_are_refused_before_work(days, one, run):
-    for flags, message in OTHER_SETTINGS:
+    for flags, message in (
+        (
+            {"pooling": "cls", "dim": 8},
+            'is "mean" there and "cls" here, dim is null there and 8 here',
+        ),
+        ({"max_seq_length": 16}, "max_seq_length is 64 there and 16 here"),
+        ({"prompt": "query: "}, 'prompt is "" there and "query: " here'),
+        ({"output_dtype": "float16"}, 'output_dtype is "float32" there and "float16" here'),
+        ({"granularity": "word"}, 'granularity is ["sentence"] there and ["word"] here'),
+    ):
         run.refused(days[1], message, "two", skip_existing=one, **flags)
         assert "holds other vectors than this run computes" in run.err
         assert run.err.count("\n") == 1
@@ -206,3 +203,102 @@ def test_examples_are_no_outputs_to_compare_with(tmp_path, tiny_bundle, run):
 def test_the_command_that_continues_names_every_earlier_output():
     words = ["--input=a", "--output=b", "--skip_existing=c", "--skip_existing=d"]
     assert command_of(parse_embed(words))[2:] == words
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {},
+        {"output_dtype": "int8", "output_format": "jsonl"},
+        {"granularity": "token"},
+        {"long_text": "windows", "max_seq_length": 6, "overlap": 1},
+        {"chunk": "tokens:3", "overlap": 1},
+    ],
+    ids=lambda flags: "-".join(map(str, flags.values())) or "default",
+)
+def test_new_and_changed_documents_alone_are_embedded(days, run, flags):
+    flags = flags | {"block_bytes": 700}
+    first = run(days[0], "one", **flags)
+    second = run(days[1], "two", skip_existing=first, **flags)
+    assert counts(second) == (60, 3, 56, 1)
+    if not flags.keys() & {"output_format", "granularity"}:
+        assert list(dict.fromkeys(rows(second)["id"])) == ["d3", "new1", "new2"]
+
+
+def test_examples_are_compared_with_outputs_of_texts(tmp_path, days, run, tiny_bundle):
+    flags = {"long_text": "window", "max_seq_length": 6, "overlap": 1}
+    first = run(days[0], "one", **flags)
+    examples = tmp_path / "examples"
+    words = flags_of(examples, tiny_bundle, days[1], max_rejected="99%", **flags)
+    assert main(["tokenize", *words]) == 0
+    second = run(examples, "two", skip_existing=first, part_docs=7)
+    assert counts(second) == (59, 3, 56, 0)
+    assert rows(second)["id"] == ["d3", "new1", "new2"]
+    assert counts(run(examples, "three", skip_existing=tmp_path)) == (59, 0, 59, 0)
+
+
+def test_the_vectors_are_those_of_a_whole_run(days, one, run):
+    whole, new = rows(run(days[1], "whole")), rows(run(days[1], "two", skip_existing=one))
+    for document, vector in zip(new["id"], new["embedding"], strict=True):
+        assert_near(vector, whole["embedding"][whole["id"].index(document)])
+
+
+def test_all_documents_of_an_id_are_embedded_if_one_has_a_new_text(tmp_path, run):
+    day1 = write(tmp_path / "1.jsonl", {}, [("a", "red"), ("a", "bank"), ("b", "river")])
+    texts = [("a", "bank"), ("a", "red"), ("a", "red"), ("a", "vault"), ("b", "river"), ("c", "of")]
+    day2 = write(tmp_path / "2.jsonl", {}, texts)
+    first = run(day1, "one")
+    second = run(day2, "two", skip_existing=first, block_bytes=60)
+    assert counts(second) == (6, 5, 1, 0)
+    assert rows(second)["id"] == ["a", "a", "a", "a", "c"]
+    ids, _ = bert_embed.read([first, second])
+    assert sorted(ids) == ["a", "a", "a", "a", "b", "c"]
+    assert counts(run(day2, "three", skip_existing=tmp_path)) == (6, 0, 6, 0)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [("", bytes), (".gz", gzip.compress), (".zst", zstandard.compress)]
+)
+def test_read_through_files_are_joined_by_reader_and_part(tmp_path, run, suffix, pack):
+    texts = some_texts(300)
+    day1 = write(tmp_path / "1.jsonl", {name: text for name, text in texts.items() if name != "d8"})
+    plain = write(tmp_path / "2.jsonl", texts).read_bytes()
+    flags = {"block_bytes": 3000, "part_docs": 20, "skip_existing": run(day1, "one")}
+    second = run({f"day2.jsonl{suffix}": pack(plain)}, "two", **flags)
+    assert counts(second) == (300, 1, 299, 0)
+    assert rows(second)["id"] == ["d8"]
+
+
+def test_the_plan_names_an_earlier_output_with_other_columns(days, one, run):
+    """Else the first export of both says so, perhaps after many days."""
+    earlier = {"skip_existing": one, "dry_run": True}
+    run(days[1], "two", **earlier)
+    assert "exports take" not in run.out
+    run(days[1], "two", keep_text=True, **earlier)
+    note = f"columns of {one} are none, those of this run text: exports take both together only"
+    assert f"note: the text and extra {note}" in " ".join(run.out.split())
+
+
+def test_the_limit_is_judged_before_what_is_skipped(days, run):
+    """Nothing new is a run without vectors, which says nothing of any id, and is no obstacle."""
+    first = run(days[0], "one", limit=10)
+    assert counts(run(days[1], "two", skip_existing=first, limit=20)) == (20, 12, 8, 0)
+    again = run(days[0], "again", skip_existing=first, limit=10)
+    assert "10 records: 0 embedded, 10 skipped, 0 rejected" in run.out
+    assert list(again.glob("embeddings/part-*")) == []
+    assert counts(run(days[0], "three", skip_existing=again)) == (60, 60, 0, 0)
+
+
+def test_many_buckets_find_the_same(tmp_path, run, monkeypatch):
+    # In place of a corpus of millions.
+    monkeypatch.setattr("bert_embed.pipeline.run.plan.BUCKET_KEYS", 20)
+    monkeypatch.setattr("bert_embed.transforms.increments.BLOCK_RANGE", 3)
+    texts = some_texts(400)
+    changed = {name: f"{text} of" for name, text in texts.items() if name.endswith("3")}
+    gone = {f"gone{n}": "red" for n in range(9)}
+    day1 = write(tmp_path / "1.jsonl", texts | gone)
+    day2 = write(tmp_path / "2.jsonl", texts | changed | {"new": "bank"})
+    first = run(day1, "one", part_docs=100)
+    second = run(day2, "two", skip_existing=first, block_bytes=900)
+    assert counts(second) == (401, 41, 360, 0)
+    assert rows(second)["id"] == [*changed, "new"]

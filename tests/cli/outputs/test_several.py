@@ -8,11 +8,14 @@ import pytest
 
 import bert_embed
 from bert_embed.base.errors import InputError
-from bert_embed.pipeline.cli import main
+from bert_embed.pipeline.commands import search
 from tests.support.daily import THREE_DAYS, in_progress, three_days
 from tests.support.outputs import content_of
 
-IDS = ["2", "1", "3", "4"]  # monday has the second still, wednesday the newest of the others
+# Monday has the second still, Wednesday the newest of the others.
+NEWEST = [("2", "monday"), ("1", "wednesday"), ("3", "wednesday"), ("4", "wednesday")]
+IDS = [name for name, _ in NEWEST]
+OF_TWO_DAYS = {("1", "tuesday"), ("2", "monday"), ("3", "monday")}
 TEXTS = ["two", "the first of all", "three, written again", "four"]
 
 
@@ -28,18 +31,6 @@ def names(days):
     return [str(days / day) for day in THREE_DAYS]
 
 
-@pytest.fixture
-def refused(capsys):
-    """Runs a command that is refused with this message."""
-
-    def refuse(message, *words):
-        capsys.readouterr()
-        assert main(list(map(str, words))) == 2
-        assert message in capsys.readouterr().err
-
-    return refuse
-
-
 def test_read_gives_the_newest_of_each_document_once(days, tiny_bundle):
     expected = bert_embed.load(tiny_bundle).encode(TEXTS)
     for folders in (days, f"{days}/*", names(days), [*names(days), days]):
@@ -52,6 +43,45 @@ def test_read_gives_the_newest_of_each_document_once(days, tiny_bundle):
     assert [document.id for document in words] == IDS
     assert words[2].texts == ["three", ",", "written", "again"]
     assert bert_embed.read(days / "tuesday")[0] == ["1"]
+
+
+def found(outputs, query, k=9):
+    """Ids and days of the hits."""
+    (hits,) = bert_embed.nearest(list(map(str, outputs)), [query], k)
+    return [(hit.id, hit.folder.rpartition("/")[2]) for hit in hits]
+
+
+def test_search_finds_the_newest_of_each_document_alone(days, run, tiny_bundle):
+    for outputs in (names(days), names(days)[::-1]):
+        hits = found(outputs, "the first of all")
+        assert sorted(hits) == sorted(NEWEST)
+        assert hits[0] == ("1", "wednesday")
+    query = "the first, written again"  # whose best hit is tuesday's, which is old
+    encoder = bert_embed.load(tiny_bundle)
+    cosines = encoder.encode(TEXTS) @ encoder.encode(query)
+    best = [place for _, place in sorted(zip(-cosines, NEWEST, strict=True))]
+    for k in (1, 2):
+        assert found(names(days), query, k) == best[:k]
+    assert len(found([days / "monday"], "two")) == 3
+    # One that knows of no other shows all of its own.
+    apart = run(days.parent / "tuesday.jsonl", "apart/tuesday", granularity="sentence,word")
+    assert len(found([days / "monday", apart], "two")) == 6
+    assert set(found(names(days)[:2], "two")) == OF_TWO_DAYS
+
+
+def test_a_part_that_is_finished_meanwhile_hides_no_document(days, tmp_path, monkeypatch):
+    wednesday, nearest = tmp_path / "wednesday", search.nearest
+    shutil.copytree(days / "wednesday", wednesday)
+    finish = in_progress(wednesday, tmp_path / "aside")
+
+    def nearest_then_finished(folder, *words, **settings):
+        hits = nearest(folder, *words, **settings)
+        if folder == str(wednesday):
+            finish()
+        return hits
+
+    monkeypatch.setattr(search, "nearest", nearest_then_finished)
+    assert set(found([*names(days)[:2], wednesday], "two")) == OF_TWO_DAYS
 
 
 @pytest.mark.parametrize("begun", [False, True])
@@ -69,16 +99,14 @@ def test_a_part_that_is_finished_meanwhile_changes_no_answer(days, tmp_path, beg
     assert bert_embed.read(outputs, partial=True)[0] == IDS
 
 
-def test_a_run_that_lost_its_record_or_is_missing_is_not_left_out_unseen(
-    days, run, tmp_path, refused
-):
+def test_a_run_without_its_record_or_missing_is_not_left_out(days, run, tmp_path, command):
     folder = shutil.copytree(days, tmp_path / "days")
     more = {"skip_existing": folder, "granularity": "sentence,word"}
     (folder / "wednesday" / "run.json").rename(tmp_path / "run.json")
     for named in (folder, f"{folder}/*day"):
         with pytest.raises(InputError, match=r"wednesday holds .* but no run.json: copy the whole"):
             bert_embed.read(named)
-        refused("wednesday holds ", "search", named, "river")
+        assert "wednesday holds " in command("search", named, "river", code=2).err
     run.refused(days.parent / "monday.jsonl", "wednesday holds ", **more)
     (tmp_path / "run.json").rename(folder / "wednesday" / "run.json")
     (folder / "tuesday").rename(tmp_path / "aside")
@@ -101,24 +129,20 @@ def test_other_vectors_are_not_read_with_these(days, run, tmp_path):
         bert_embed.read([])
 
 
-def test_a_report_shows_several_outputs_once_they_are_merged(days, tiny_bundle, tmp_path, refused):
-    merge = f"export {days} MERGED --to parquet"
-    refused(
-        f"holds several outputs, and a report shows one: merge them with `bert-embed {merge}`",
-        "report",
-        days,
-    )
+def test_a_report_shows_several_outputs_once_they_are_merged(days, tiny_bundle, tmp_path, command):
+    said = "holds several outputs, and a report shows one: merge them with `bert-embed export"
+    assert f"{said} {days} MERGED --to parquet`" in command("report", days, code=2).err
     three_days(tmp_path, tmp_path / "out", tiny_bundle, keep_text=True)
-    assert main(["export", f"{tmp_path}/out", f"{tmp_path}/merged", "--to=parquet"]) == 0
+    command("export", tmp_path / "out", tmp_path / "merged", to="parquet")
     file = tmp_path / "page.html"
-    assert main(["report", f"{tmp_path}/merged", f"--output={file}", "--projection=pca"]) == 0
+    command("report", tmp_path / "merged", output=file, projection="pca")
     page = content_of(file.read_text("utf-8"))
     assert page["documents"]["ids"] == IDS
     assert page["documents"]["texts"] == TEXTS
     assert page["counts"]["embedded"] == len(IDS)
 
 
-def test_outputs_whose_earlier_one_was_overwritten_are_refused(tmp_path, run, tiny_bundle, refused):
+def test_outputs_whose_earlier_one_was_overwritten_are_refused(tmp_path, run, tiny_bundle, command):
     three_days(tmp_path, tmp_path / "out", tiny_bundle)
     monday, tuesday, _ = names(tmp_path / "out")
     other = [{"id": "1", "text": "another"}, {"id": "5", "text": "five"}]
@@ -126,12 +150,12 @@ def test_outputs_whose_earlier_one_was_overwritten_are_refused(tmp_path, run, ti
     problem = f"{tuesday} continues another run than {monday} holds now"
     with pytest.raises(InputError, match=re.escape(problem)):
         bert_embed.read([monday, tuesday])
-    refused(problem, "search", monday, tuesday, "one")
+    assert problem in command("search", monday, tuesday, "one", code=2).err
     assert bert_embed.read(monday)[0] == ["1", "5"]
     assert bert_embed.read(tuesday)[0] == ["1"]
 
 
-def test_a_copy_of_an_output_is_not_read_with_it(days, tmp_path, refused):
+def test_a_copy_of_an_output_is_not_read_with_it(days, tmp_path, command):
     folder = shutil.copytree(days, tmp_path / "out")
     (folder / "latest").symlink_to(folder / "wednesday")  # the same output, not a copy
     assert sorted(bert_embed.read(folder)[0]) == sorted(IDS)
@@ -139,5 +163,5 @@ def test_a_copy_of_an_output_is_not_read_with_it(days, tmp_path, refused):
     problem = f"{folder}/monday.bak and {folder}/monday hold the same run: name one of them"
     with pytest.raises(InputError, match=re.escape(problem)):
         bert_embed.read(folder)
-    refused(problem, "search", folder, "one")
-    refused(problem, "export", folder, f"{tmp_path}/e", "--to=npy")
+    assert problem in command("search", folder, "one", code=2).err
+    assert problem in command("export", folder, f"{tmp_path}/e", "--to=npy", code=2).err

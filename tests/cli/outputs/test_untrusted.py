@@ -125,7 +125,7 @@ def test_a_report_that_names_other_files_or_is_none_does_not_count(tmp_path, out
     assert kept.read_bytes() == b"kept"
 
 
-def test_overwriting_removes_a_runs_names_and_links_but_not_what_they_lead_to(
+def test_overwriting_removes_names_and_links_of_a_run_not_their_targets(
     tmp_path, output, texts, run
 ):
     outside = tmp_path / "outside"
@@ -357,9 +357,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_repair_runs_nothing_that_the_record_names(
-    tmp_path, output, texts, capsys, monkeypatch, program
-):
+def test_repair_runs_nothing_of_the_record(tmp_path, output, texts, capsys, monkeypatch, program):
     whole = files(output)
     evil = tmp_path / "evil.py"
     ran = tmp_path / "ran"

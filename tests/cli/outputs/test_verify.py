@@ -164,9 +164,7 @@ def test_what_a_dead_attempt_left_beside_its_part_is_removed(output, corpus, run
     verify(output)
 
 
-def test_a_copy_of_examples_is_checked_and_repaired_in_its_own_place(
-    tmp_path, corpus, tiny_bundle, verify, capsys
-):
+def test_a_copy_of_examples_is_repaired_in_its_place(tmp_path, corpus, tiny_bundle, verify, capsys):
     output, copy = tmp_path / "out", tmp_path / "copy"
     assert main(["tokenize", *flags_of(output, tiny_bundle, corpus, **SMALL)]) == 0
     original = files(output)

@@ -100,9 +100,3 @@ def test_examples_have_a_page_on_request(corpus, tiny_bundle, tmp_path, command)
     command("report", output)
     page = content(output)
     assert (page["run"]["kind"], page["counts"]["embedded"]) == ("examples", len(TEXTS))
-
-
-def test_ids_go_without_the_folder_of_all_of_them(run):
-    lines = [{"id": f"/corpus/{n}.txt", "text": f"the river {n}"} for n in range(5)]
-    shown = content(run({"in.jsonl": lines}))
-    assert shown["documents"]["ids"] == [f"{n}.txt" for n in range(5)]

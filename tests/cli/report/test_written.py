@@ -10,7 +10,7 @@ import pytest
 
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.report.page import MOST_BYTES, page
-from tests.support.command import embed, record, say_status, sentence_files
+from tests.support.command import embed, record, say_status
 from tests.support.outputs import content, content_of, contents
 
 TEXTS = [f"the bank of the red river {n}" for n in range(12)]
@@ -115,27 +115,10 @@ def test_a_report_replaces_pages_only(output, tmp_path, command):
         command("report", output, output=tmp_path / name)
 
 
-def test_outputs_that_are_none_or_not_complete_are_refused(tmp_path, output, command):
-    other = tmp_path / "other"
-    other.mkdir()
-    message = "is not the output of a run: it holds no run.json"
-    assert message in command("report", other, code=2).err
-    (other / "run.json").write_text('{"vectors": {}, "status": "done", "format": 2, "run": ""}')
-    message = f"{other}/run.json is damaged: it has no started"
-    assert message in command("report", other, code=2).err
+def test_an_output_that_is_not_complete_is_refused(output, command):
     say_status(output, "running")
     told = f"error: {output}: the run is not complete (status running); run its command again\n"
     assert command("report", output, code=2).err == told
-
-
-def test_a_damaged_or_lost_file_is_named(output, command):
-    page = (output / "report.html").read_bytes()
-    (file,) = sentence_files(output)
-    file.write_bytes(file.read_bytes()[:-9])
-    assert f"{file.parent.name}/{file.name} is damaged" in command("report", output, code=2).err
-    file.unlink()
-    assert f"{output}/embeddings holds " in command("report", output, code=2).err
-    assert (output / "report.html").read_bytes() == page
 
 
 @pytest.mark.skipif(find_spec("openTSNE") is not None, reason="openTSNE is installed")

@@ -8,6 +8,7 @@ import sys
 import tarfile
 import time
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from types import SimpleNamespace
 
 import pytest
 from apache_beam.internal import pickler
@@ -23,6 +24,9 @@ pytestmark = pytest.mark.slow
 IMAGE = "--sdk_container_image=us-docker.pkg.dev/p/r/bert-embed:1"
 DETACHED = "--no_wait_until_finish"
 PATIENCE = 300
+NETWORK, ACCOUNT = f"regions/{REGION}/subnetworks/own", "workers@p.iam.gserviceaccount.com"
+OF_THE_SERVICE = ("--no_use_public_ips", f"--subnetwork={NETWORK}", "--max_num_workers=9")
+OF_THE_SERVICE += (f"--service_account_email={ACCOUNT}",)
 
 
 @pytest.fixture(scope="module")
@@ -82,29 +86,20 @@ def handler(graph):
     return vars(pickler.loads(payload.do_fn.payload)[0])["_model_handler"]
 
 
-@pytest.fixture(scope="module")
-def on_processors(dataflow, tiny_bundle):
-    asked = (dataflow, tiny_bundle, "cpu", IMAGE, DETACHED)
+def test_submission_loads_no_tensorflow_and_describes_the_job_whole(dataflow, tiny_bundle):
+    asked = (dataflow, tiny_bundle, "cpu", IMAGE, DETACHED, *OF_THE_SERVICE)
     with started(*asked, fresh=[sys.executable, "-X", "importtime"]) as process:
         out, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     imports = [line for line in errors.splitlines() if line.startswith("import time:")]
-    return dataflow.job, out, {line.rpartition("|")[2].strip() for line in imports}
-
-
-def test_submission_loads_no_tensorflow_and_names_the_job(on_processors, dataflow):
-    job, out, modules = on_processors
+    modules, job = {line.rpartition("|")[2].strip() for line in imports}, dataflow.job
     assert "apache_beam" in modules
     assert not {"tensorflow", "tensorflow_text"} & modules
     assert f"Dataflow job {job['id']} ({job['name']}) continues" in out
     assert f"dataflow/jobs/{REGION}/{job['id']}?project={PROJECT}" in out
     assert "gs://dataflow/cpu/run.json says when it is done" in out
-    assert record(dataflow.gcs.root / "dataflow" / "cpu")["status"] == "running"
-
-
-def test_a_job_is_described_whole(on_processors, dataflow):
-    job = on_processors[0]
     run = record(dataflow.gcs.root / "dataflow" / "cpu")
+    assert run["status"] == "running"
     [pool] = job["environment"]["workerPools"]
     assert job["name"].startswith(f"bert-embed-{run['run'][:12]}-")
     assert job["labels"] == {
@@ -114,6 +109,9 @@ def test_a_job_is_described_whole(on_processors, dataflow):
         "model": run["model"]["fingerprint"][:32],
     }
     assert (pool["machineType"], pool["diskSizeGb"]) == ("n2-standard-8", 50)
+    assert (pool["subnetwork"], pool["ipConfiguration"]) == (NETWORK, 2), "private"
+    assert pool["autoscalingSettings"]["maxNumWorkers"] == 9
+    assert job["environment"]["serviceAccountEmail"] == ACCOUNT
     [image] = pool["sdkHarnessContainerImages"]
     assert image["containerImage"] == "us-docker.pkg.dev/p/r/bert-embed:1"
     # Which brings the code: nothing of it is staged.
@@ -162,19 +160,7 @@ def test_an_accelerator_is_given_to_every_worker(dataflow, tiny_bundle, name, ma
     assert (job["labels"]["run"], job["labels"]["team"]) == ("mine", "a")
 
 
-def test_other_flags_of_the_service_reach_it(dataflow, tiny_bundle):
-    network, account = f"regions/{REGION}/subnetworks/own", "workers@p.iam.gserviceaccount.com"
-    flags = [IMAGE, DETACHED, "--machine_type=e2-standard-4", "--no_use_public_ips"]
-    flags += [f"--subnetwork={network}", "--max_num_workers=9"]
-    flags += [f"--service_account_email={account}"]
-    code, _, errors = submit(dataflow, tiny_bundle, "flags", *flags)
-    assert code == 0, errors
-    environment = dataflow.job["environment"]
-    [pool] = environment["workerPools"]
-    assert (pool["machineType"], pool["subnetwork"]) == ("e2-standard-4", network)
-    assert pool["ipConfiguration"] == 2, "private"
-    assert pool["autoscalingSettings"]["maxNumWorkers"] == 9
-    assert environment["serviceAccountEmail"] == account
+FAILED = "the job failed:"
 
 
 def wait_for_job(dataflow, process, number):
@@ -237,23 +223,23 @@ def test_a_command_that_waits_sums_up_its_job(dataflow, gcs, tiny_bundle, tmp_pa
     ("fault", "value", "said", "status"),
     [
         (
-            *("state", "JOB_STATE_FAILED"),
-            *("the job failed: Dataflow job {id} ({name}) ended as FAILED", "failed"),
+            "state",
+            "JOB_STATE_FAILED",
+            f"{FAILED} Dataflow job {{id}} ({{name}}) ended as",
+            "failed",
         ),
-        (
-            *("refusal", "no such network"),
-            *("the job failed: Dataflow does not accept the job: 400", "failed"),
-        ),
-        (
-            *("silence", "the account was disabled"),
-            *("it is not known whether Dataflow job {id}", "running"),
-        ),
+        ("refusal", "no network", f"{FAILED} Dataflow does not accept the job: 400", "failed"),
+        ("silence", "account disabled", "it is not known whether Dataflow job {id}", "running"),
     ],
 )
 def test_what_the_service_says_of_a_job_is_told(
     dataflow, tiny_bundle, monkeypatch, fault, value, said, status
 ):
     monkeypatch.setattr(dataflow, fault, value)
+    clock = SimpleNamespace(
+        sleep=lambda seconds: None, time=time.time
+    )  # it waits 50 s for a reason
+    monkeypatch.setattr("apache_beam.runners.dataflow.dataflow_runner.time", clock)
     code, _, errors = submit(dataflow, tiny_bundle, fault, IMAGE)
     assert code == 1
     assert said.format(**dataflow.job) in errors

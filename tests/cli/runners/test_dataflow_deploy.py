@@ -118,9 +118,7 @@ grep == "$last" | sed 's/ .*//' >> "$LOG"
         (["tpu"], ["tensorflow", "jax", "libtpu"], ["nvidia"]),
     ],
 )
-def test_jax_is_in_images_of_accelerators_unless_cuda_is_for_tensorflow(
-    tmp_path, words, wanted, without
-):
+def test_jax_is_in_images_of_accelerators_but_for_tensorflow(tmp_path, words, wanted, without):
     for name, text in (("python", _PYTHON), ("uv", _UV)):
         program(tmp_path, name, text)
     path, log = f"{tmp_path}:{os.environ['PATH']}", tmp_path / "log"

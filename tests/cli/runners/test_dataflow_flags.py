@@ -137,9 +137,12 @@ def test_a_dry_run_shows_the_plan_and_asks_no_service(corpus, tiny_bundle, submi
             "of disk, several processes",
         ),
         ("", None),
+        ("--setup_file=./setup.py --sdk_container_image- --max_num_workers=9", None),
     ],
 )
 def test_a_dry_run_says_what_workers_compute_on(corpus, tiny_bundle, submit, words, said):
     printed = submit(f"--dry_run {words}", tiny_bundle).out
-    shown = [line for line in printed.splitlines() if "each worker" in line]
+    shown = [line for line in printed.splitlines() if line.startswith("each worker")]
     assert shown == ([f"each worker: {said}"] if said else [])
+    image = "packages that each worker installs, at most 9" if "setup" in words else f"{IMAGE}, as"
+    assert f"\nDataflowRunner in us-central1, project my-project: {image} " in printed

@@ -9,16 +9,23 @@ import sys
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from bert_embed.pipeline.options.command_line import parse_embed, parser_of
-from bert_embed.pipeline.options.embed import FLAGS, Options
+from bert_embed.pipeline.cli import exit_code
+from bert_embed.pipeline.options.command_line import parse_embed
+from bert_embed.pipeline.options.embed import FLAGS
 from bert_embed.pipeline.run.prepare import with_dates
 from deploy.dataflow.metadata import metadata_text
-from deploy.dataflow.template import template_options
-from tests.support.command import ROOT
+from deploy.dataflow.template import run_template, template_options
+from tests.integration.deploy.test_terraform import SIMPLE, SOURCES
+from tests.support.command import ROOT, record
 from tests.support.daily import DATAFLOW, printed
+from tests.support.servers.dataflow import dataflow_server, run_graph
 
 DEFAULTS_PARSED = parse_embed(["--input=a", "--output=b"])
+
+
 METADATA = json.loads((DATAFLOW / "metadata.json").read_text("utf-8"))
+
+
 MINOR = sys.version_info.minor
 
 
@@ -41,40 +48,29 @@ def launched(tmp_path, flags):
 
 def test_a_template_is_launched_with_its_own_image_and_parameters(tmp_path):
     """What gcloud takes itself is given to it."""
+    ours = {"precision": "int8", "max_rejected": "1%", "report": "true", "keep_text": "true"}
+    ours |= {"long_text": "window", "limit": "10"}
     for_gcloud = {
-        "worker-zone": "us-central1-a",
-        "worker-machine-type": "n2-standard-4",
-        "network": "net",
-        "additional-user-labels": "team=search",
-        "staging-location": "gs://acme-texts/s",
-        "dataflow-kms-key": "k",
-        "num-workers": "2",
-        "additional-experiments": "a",
+        "worker-zone": ("worker_zone", "us-central1-a"),
+        "worker-machine-type": ("machine_type", "n2-standard-4"),
+        "network": ("network", "net"),
+        "additional-user-labels": ("labels", "team=search"),
+        "staging-location": ("staging_location", "gs://acme-texts/s"),
+        "dataflow-kms-key": ("dataflow_kms_key", "k"),
+        "num-workers": ("num_workers", "2"),
+        "additional-experiments": ("experiments", "a"),
     }
-    flags = (
-        "--precision int8 --max_rejected=1% --normalize --report true --keep_text=true "
-        "--long_text window --limit 10 --worker_zone us-central1-a --machine_type=n2-standard-4 "
-        "--network net --labels=team=search --staging_location gs://acme-texts/s "
-        "--dataflow_kms_key k --num_workers 2 --job_name nightly --experiments=a"
-    )
+    given = [f"--{name} {value}" for name, value in [*ours.items(), *for_gcloud.values()]]
+    flags = " ".join(given).replace("report ", "report=") + " --normalize --job_name nightly"
     words, parameters = launched(tmp_path, flags)
     assert words[4] == "nightly"
-    assert {name: words[words.index(f"--{name}") + 1] for name in for_gcloud} == for_gcloud
+    for name, (_, value) in for_gcloud.items():
+        assert words[words.index(f"--{name}") + 1] == value
     image = f"us-central1-docker.pkg.dev/acme/images/bert-embed-cpu-template:py3{MINOR}-7"
     template = words[words.index("--template-file-gcs-location") + 1]
     assert template == f"gs://acme-texts/templates/bert-embed-cpu-py3{MINOR}-7.json"
-    assert parameters == {
-        "sdk_container_image": image,
-        "input": "gs://acme-texts/texts/*.jsonl",
-        "output": "gs://acme-texts/vectors",
-        "precision": "int8",
-        "max_rejected": "1%",
-        "normalize": "true",
-        "report": "true",
-        "long_text": "window",
-        "keep_text": "true",
-        "limit": "10",
-    }
+    places = {"input": "gs://acme-texts/texts/*.jsonl", "output": "gs://acme-texts/vectors"}
+    assert parameters == ours | places | {"sdk_container_image": image, "normalize": "true"}
     for each in METADATA["parameters"]:
         for pattern in each.get("regexes", []) if each["name"] in parameters else []:
             assert re.search(pattern, parameters[each["name"]])
@@ -112,15 +108,12 @@ def test_parameters_of_the_template_are_flags():
     assert metadata_text() == (DATAFLOW / "metadata.json").read_text("utf-8"), (
         "run python -m deploy.dataflow.metadata"
     )
-    page = parser_of(Options, "embed").format_help()
-    found = re.findall(r"^  --(\w+)(?: \{([\w,-]+)\})?", page, re.MULTILINE)
-    shown = {name: values.split(",") for name, values in found}
     beams = {"config", "catch_up_days", *PipelineOptions([]).get_all_options()}
     for each in METADATA["parameters"]:
-        assert each["name"] in shown or each["name"] in beams
+        assert each["name"] in FLAGS or each["name"] in beams
         assert {"label", "helpText"} <= each.keys()
         offered = [option["value"] for option in each.get("enumOptions", [])]
-        assert not offered or offered == shown[each["name"]]
+        assert not offered or offered == [*FLAGS[each["name"]].choices]
     required = {each["name"] for each in METADATA["parameters"] if not each.get("isOptional")}
     assert required == {"output", "sdk_container_image"}  # a query stands in for the input
     assert {each["name"] for each in METADATA["parameters"]} > FLAGS.keys() - {"runner", "dry_run"}
@@ -207,3 +200,82 @@ def test_parameters_that_cannot_work_are_refused_by_the_template():
         for value in (*right, *wrong):
             matches = all(re.search(pattern, value) for pattern in patterns)
             assert matches == (value in right), value
+
+
+DAYS = ("2026-03-01", "2026-03-02", "2026-03-03")
+
+
+@pytest.fixture
+def cloud(gcs, tmp_path):
+    bucket = gcs.client.bucket("days")
+    if not bucket.exists():
+        bucket.create()
+    for day in DAYS:
+        bucket.blob(f"texts/{day}/a.jsonl").upload_from_string('{"id": "a", "text": "red"}\n')
+    with dataflow_server(tmp_path, gcs) as server, server.at_hand():
+        yield server
+
+
+def launcher(cloud, model, folder):
+    """What the schedule's body has a launcher do at a time: the exit code, and its job or None."""
+    body = SOURCES["schedule.tf"]
+    asked = dict(re.findall(r"^ +(today|catch_up_days) += (\S+)$", body, re.MULTILINE))
+    assert asked == {"today": "local.day_begins", "catch_up_days": "var.catch_up_days"}
+    words = [*cloud.flags("days"), "--sdk_container_image=us-docker.pkg.dev/p/r/i:1"]
+    words += [f"--model={model}", "--job_name=daily"]
+    words += ["--input=gs://days/texts/{yesterday}/*.jsonl", "--output=gs://days/v/{yesterday}"]
+    words += ["--today=00:00", f"--template_location={folder}/job.json"]
+
+    def launch(time, *more):
+        job = folder / "job.json"
+        job.unlink(missing_ok=True)
+        now = datetime.datetime.fromisoformat(f"2026-03-{time}+00:00")
+        given = tuple(word.partition("=")[0] for word in more)
+        left = [word for word in words if not (more and word.startswith(given))]
+        code = exit_code("embed", lambda: run_template([*left, *more], now))
+        return code, json.loads(job.read_text()) if job.exists() else None
+
+    return launch
+
+
+def done(gcs):
+    runs = sorted((gcs.root / "days" / "v").glob("*"))
+    return [run.name for run in runs if record(run)["status"] == "done"]
+
+
+def test_no_day_is_lost(cloud, gcs, tiny_bundle, tmp_path, capsys):
+    launch = launcher(cloud, tiny_bundle, tmp_path)
+    week = "--catch_up_days=7"
+    code, failed = launch("02T02:17", week)
+    assert code == 0, capsys.readouterr().err
+    assert failed is not None
+    # It fails. The launch of the next day is refused, as it still runs: nothing starts at all.
+    assert done(gcs) == []
+    for time, day in (("04T02:17", 0), ("04T14:17", 1), ("05T02:17", 2)):
+        code, job = launch(time, week)
+        assert code == 0, capsys.readouterr().err
+        run_graph(cloud, job)
+        assert done(gcs) == list(DAYS[: day + 1]), "the oldest first"
+    code, job = launch("04T14:17", week)
+    assert (code, "nothing to do" in capsys.readouterr().out) == (0, True)
+    # A launch without an error has a job: else it would fail, and say nothing.
+    assert job is not None
+    gcs.client.bucket("days").blob("texts/none/a.jsonl").upload_from_string("")
+    empty = ["--input=gs://days/texts/none/*.jsonl", "--output=gs://days/none"]
+    code, job = launch("05T02:17", *empty)
+    assert (code, job is None) == (0, False)
+    assert launch("02T02:17", "--max_seq_length=16") == (2, None), "another run is there"
+    assert launch("05T02:17", "--input=gs://days/no/*.jsonl", "--output=gs://days/v") == (2, None)
+
+
+def test_days_without_a_day_in_the_output_are_refused(cloud, tiny_bundle, tmp_path, capsys):
+    launch = launcher(cloud, tiny_bundle, tmp_path)
+    assert launch("02T02:17", "--catch_up_days=2", "--output=gs://days/all") == (2, None)
+    assert "catch_up_days 2 requires a day in output" in capsys.readouterr().err
+
+
+def test_the_schedule_launches_more_often_than_days_begin():
+    """So that what the first launch of a day left is embedded by the next."""
+    [schedule] = re.findall(r'default +\= "(\d+ [\d,]+ \* \* \*)"', SOURCES["variables.tf"])
+    assert len(schedule.split()[1].split(",")) > 1
+    assert "{" in re.search(r"output += (.*)", SIMPLE)[1]

@@ -79,9 +79,7 @@ def test_help_and_mistyped_flags_are_light(words, absent):
         (["model", "inspect", "{model}"], "prompts        none\n"),
     ],
 )
-def test_light_commands_import_neither_beam_nor_tensorflow_nor_pandas(
-    words, shown, output, tiny_bundle, tmp_path
-):
+def test_light_commands_import_neither_beam_nor_pandas(words, shown, output, tiny_bundle, tmp_path):
     places = {"output": output, "copy": tmp_path / "copy", "model": tiny_bundle}
     shutil.copytree(output, tmp_path / "copy")
     printed, modules = imported(*(word.format(**places) for word in words))

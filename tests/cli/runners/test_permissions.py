@@ -119,9 +119,7 @@ def test_submitting_needs_every_role_of_its_row(storage, dataflow, tiny_bundle, 
         assert not list(gcs.root.glob(f"permitted-out/s{number}/*"))
 
 
-def test_a_bucket_that_may_not_be_looked_at_is_named_by_a_store_that_is_not_asked(
-    storage, dataflow, tiny_bundle, capsys
-):
+def test_a_bucket_that_may_not_be_looked_at_is_named(storage, dataflow, tiny_bundle, capsys):
     """The emulator does not know the question; Beam would try again for minutes."""
     storage.fault = lambda method, path: (
         403 if path.partition("?")[0].endswith("/b/permitted-out") else None

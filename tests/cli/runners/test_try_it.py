@@ -1,6 +1,7 @@
 """deploy/try_it.sh: its ten commands against the fakes, what they must print, and what is left."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -24,43 +25,62 @@ case "$*" in
 esac
 exec {python} "$@"
 """
+_SAYS_IT_ALL = """#!/bin/sh
+[ "$1" != -c ] || exec {python} "$@"
+echo tokens, 100 embedded, all as written, nothing to do
+"""
 
 
-@pytest.mark.parametrize(("state", "code"), [("Done", 0), ("Failed", 1)])
-def test_its_commands_do_what_they_say_and_nothing_is_left(gcs, tmp_path, minilm, state, code):
-    log, project = tmp_path / "log", f"acme-{state.lower()}"
-    bucket = gcs.client.create_bucket(f"{project}-bert-embed-try")
+@pytest.fixture
+def try_it(gcs, tmp_path):
+    """Starts it with programs in the place of gcloud and Python."""
+
+    def started(project, state, python, **variables):
+        gcloud = _GCLOUD.format(log=tmp_path / "log", state=state)
+        for name, text in (("gcloud", gcloud), ("python", python)):
+            (tmp_path / name).write_text(text)
+            (tmp_path / name).chmod(0o755)
+        env = os.environ | {"PYTHON": str(tmp_path / "python"), "TRY_SLEEP": "0"} | variables
+        env["PATH"] = f"{tmp_path}:{env['PATH']}"
+        with (tmp_path / "said").open("wb") as out:
+            return subprocess.Popen([SCRIPT, project, "us-east1"], env=env, stdout=out, stderr=out)
+
+    return started
+
+
+def check_that_nothing_is_left(log, project):
+    """It cleans up, whatever happens."""
+    commands = log.read_text().splitlines()
+    assert commands[-2].startswith(f"storage rm --recursive gs://{project}-bert-embed-try")
+    assert commands[-1].startswith("artifacts repositories delete bert-embed-try")
+
+
+def test_its_commands_do_what_they_say_and_nothing_is_left(gcs, tmp_path, minilm, try_it):
+    bucket = gcs.client.create_bucket("acme-bert-embed-try")
     bucket.blob("texts.jsonl").upload_from_string(
         "".join(f'{{"id": "{n}", "text": "red {n}"}}\n' for n in range(120))
     )
     with dataflow_server(tmp_path, gcs) as dataflow:
-        programs = {
-            "gcloud": _GCLOUD.format(log=log, state=state),
-            "python": _PYTHON.format(python=sys.executable, url=dataflow.url),
-        }
-        for name, text in programs.items():
-            (tmp_path / name).write_text(text)
-            (tmp_path / name).chmod(0o755)
-        env = {**os.environ, **dataflow.environment, "PYTHON": str(tmp_path / "python")}
-        env |= {"PATH": f"{tmp_path}:{env['PATH']}", "TRY_SLEEP": "0"}
-        with (tmp_path / "said").open("wb") as out:
-            process = subprocess.Popen([SCRIPT, project, "us-east1"], env=env, stdout=out, stderr=2)
-            while process.poll() is None:
-                for job in list(dataflow.jobs.values()):
-                    if job["currentState"] == "JOB_STATE_RUNNING":
-                        run_graph(dataflow, job)
-                time.sleep(0.2)
-    said = (tmp_path / "said").read_text()
-    assert process.returncode == code, said
+        python = _PYTHON.format(python=sys.executable, url=dataflow.url)
+        process = try_it("acme", "Done", python, **dataflow.environment)
+        while process.poll() is None:
+            for job in list(dataflow.jobs.values()):
+                if job["currentState"] == "JOB_STATE_RUNNING":
+                    run_graph(dataflow, job)
+            time.sleep(0.2)
+    assert process.returncode == 0, (tmp_path / "said").read_text()
     assert len(dataflow.jobs) == 1, "the second run of step 8 has nothing to do"
-    run = record(gcs.root / f"{project}-bert-embed-try" / "vectors")
+    run = record(gcs.root / "acme-bert-embed-try" / "vectors")
     assert (run["status"], run["counts"]["embedded"]) == ("done", 100)
-    commands = log.read_text().splitlines()
-    launched = [line for line in commands if "flex-template run" in line]
-    assert "limit=100" in launched[0]
-    # It cleans up, whatever happens.
-    assert commands[-2].startswith(f"storage rm --recursive gs://{project}-bert-embed-try")
-    assert commands[-1].startswith("artifacts repositories delete bert-embed-try")
+    launched = re.search(r".*flex-template run.*", (tmp_path / "log").read_text())[0]
+    assert "limit=100" in launched
+    check_that_nothing_is_left(tmp_path / "log", "acme")
+
+
+def test_a_job_of_the_template_that_fails_fails_it(tmp_path, try_it):
+    python = _SAYS_IT_ALL.format(python=sys.executable)
+    assert try_it("acme", "Failed", python).wait(100) == 1, (tmp_path / "said").read_text()
+    check_that_nothing_is_left(tmp_path / "log", "acme")
 
 
 def test_it_shows_its_ten_commands():

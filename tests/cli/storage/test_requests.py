@@ -109,9 +109,7 @@ def test_the_end_of_a_parquet_object_is_read_once(gcs, proxied, run, tmp_path):
 
 
 @pytest.mark.parametrize(("bytes_a_request", "read"), [(1 << 10, 150), (2 << 20, 64), (4 << 20, 0)])
-def test_a_report_reads_the_texts_of_few_objects(
-    gcs, proxied, run, monkeypatch, capsys, bytes_a_request, read
-):
+def test_a_report_reads_few_objects(gcs, proxied, run, monkeypatch, capsys, bytes_a_request, read):
     """All of 150 in blocks of 64 where 128 MiB are worth as many requests, one block, or none."""
     there = gcs.client.create_bucket(f"report{read}")
     whole = [f"text number {number}" for number in range(150)]

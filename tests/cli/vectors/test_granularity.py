@@ -45,11 +45,6 @@ def test_all_granularities_come_from_one_pass(run, encoder):
         assert found.starts.tolist() == one.starts.tolist()
         assert_near(found.vectors, one.vectors)
     assert np.isnan(words[1].vectors[[1, 3]]).all()
-    lines = run(source, "lines", granularity="word", output_format="jsonl")
-    for one, other in zip(words, bert_embed.read_words(lines), strict=True):
-        assert (one.id, one.texts, other.vectors.flags.writeable) == (other.id, other.texts, True)
-        for name in ("starts", "stops", "vectors"):
-            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
 def test_long_texts_in_windows(run, encoder):
@@ -58,17 +53,9 @@ def test_long_texts_in_windows(run, encoder):
     merged = run(texts, "merged", **flags)
     assert_near(vectors(merged), encoder.encode(["short", LONG], **flags))
     assert rows(merged)["truncated"] == [False, False]
-    output = run(texts, "kept", **flags | {"long_text": "windows"})
-    kept = rows(output)
+    kept = rows(run(texts, "kept", **flags | {"long_text": "windows"}))
     assert kept["window"] == [0, *range(len(kept["id"]) - 1)]
-    assert len(set(kept["id"])) == 2
-    texts = [LONG[start:stop] for start, stop in zip(kept["start"], kept["stop"], strict=True)]
-    assert texts[1].startswith("the bank of")
     assert max(kept["num_tokens"]) == 16
-    assert_near(vectors(output)[1:], encoder.encode(texts[1:]))
-    ids, read = bert_embed.read(output)
-    assert ids == kept["id"]
-    np.testing.assert_array_equal(read, vectors(output))
 
 
 def test_second_texts_from_a_column_and_a_prompt(run, encoder):

@@ -35,17 +35,6 @@ def test_a_run_gives_the_librarys_vectors_of_texts_of_any_length(run, bundle, co
     assert command("search", output, "bank").err == ""
 
 
-def test_windows_of_examples_have_the_characters_of_the_texts(tmp_path, run, bundle, command):
-    cut = {"model": bundle.path, "max_seq_length": 4, "overlap": 1}
-    direct = run(SOURCE, "direct", long_text="windows", **cut)
-    where = {"input": tmp_path / "in.txt", "output": tmp_path / "examples"}
-    command("tokenize", **where, **cut, long_text="window", max_rejected=1)
-    output = run(tmp_path / "examples", model=bundle.path, long_text="windows")
-    found = pq.read_table(output / "windows")
-    assert found == pq.read_table(direct / "windows")
-    assert found["stop"].to_pylist()[0] == len("the bank of the")
-
-
 def test_vectors_of_zeros_are_told_of(tmp_path, run, here):
     """As of a text of words that the table of a static model has no numbers for."""
     write_static(tmp_path / "source", "plain")

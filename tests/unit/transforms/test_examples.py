@@ -139,7 +139,7 @@ def test_examples_of_others_need_input_ids_alone():
     assert layout.rows.token_type_ids.tolist() == [0, 0, 0, 0, 1, 1]
     assert layout.num_tokens.tolist() == [3, 3, 3]
     assert layout.tokens.starts.tolist() == [-1] * 9
-    assert block.text_hash[0] == block.text_hash[2]
+    assert block.text_hash[0] == block.text_hash[2] != block.text_hash[1]
 
 
 def test_what_is_no_row_is_rejected_with_its_reason():
@@ -161,6 +161,17 @@ def test_what_is_no_row_is_rejected_with_its_reason():
     assert block.part.records == len(bad) + 2
     first = block.part.rejected[0]
     assert (first.source, first.stage) == (f"file:{len(framed([good]))}", "read")
+
+
+def test_words_that_do_not_fit_cost_their_row_alone():
+    row = {"input_ids": [2, 9, 3], "words": b"red", "word_first": [1], "word_last": [1]}
+    row |= {"word_starts": [0], "word_stops": [3], "word_truncated": [0]}
+    bad = ({"word_stops": []}, {"word_first": [-1]}, {"word_last": [0]}, {"word_last": [1, 1]})
+    examples = [example(**row), *(example(**row | change) for change in bad), example(**row)]
+    block = read_back(framed(examples), TextSpec(8, ("word",)))
+    assert block.ids.to_pylist() == ["file:0", "file:5"]
+    reasons = [each.reason for each in block.part.rejected]
+    assert reasons == ["no words that fit the row"] * len(bad)
 
 
 def test_windows_that_are_missing_cost_their_document_alone(tokenizer):
