@@ -238,7 +238,7 @@ def _tsne_function() -> Callable[..., Any]:
 def _tsne(places: np.ndarray) -> dict[str, Any]:
     # One thread: sums over several are rounded in another order, and the map would change.
     settings: dict[str, Any] = {
-        "perplexity": _PERPLEXITY,
+        "perplexity": min(_PERPLEXITY, (len(places) - 1) // 3),  # as many as have neighbours
         "initialization": "pca",
         # The time of the first grows with the points, that of the second is ten seconds for any.
         "negative_gradient_method": "bh" if len(places) <= _QUICK else "fft",
