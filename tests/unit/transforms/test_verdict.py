@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
+from bert_embed.results.run_record import read_record
 from bert_embed.storage.local import FileInfo
 from bert_embed.transforms import ledger
 from bert_embed.transforms.ledger import (
@@ -33,8 +34,9 @@ from bert_embed.transforms.parts import (
     plan_blocks,
 )
 from bert_embed.transforms.plan import planned_work
-from bert_embed.transforms.reconcile import SumBlockRecords, reconcile
+from bert_embed.transforms.reconcile import SumBlockRecords, finish, reconcile
 from tests.support.blocks import read_blocks
+from tests.support.outputs import finished_run
 
 PLANNED = PlannedWork(3, (30, None), ("/in/a.txt", "/in/b.gz"))
 BLOCK_RECORDS = [
@@ -98,6 +100,13 @@ def test_many_problems_of_a_kind_are_counted():
     problems = judged([], planned).problems
     assert len(problems) == 6
     assert problems[-1] == "and 15 further files"
+
+
+def test_a_run_that_an_equal_job_finished_stays_done(tmp_path):
+    output = finished_run(tmp_path / "out", [1])
+    before = (output / "run.json").read_bytes()
+    assert finish(str(output), read_record(str(output)), judged(without(2)), 0.0).is_done
+    assert (output / "run.json").read_bytes() == before
 
 
 def test_a_block_that_the_runner_lost_fails_the_account(tmp_path):
