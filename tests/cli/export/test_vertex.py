@@ -8,6 +8,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import bert_embed
@@ -109,6 +110,18 @@ def test_numbers_of_every_type_are_written_as_floats(tmp_path, dtype):
 def test_files_stay_within_the_limit_of_objects(run, tmp_path, rows):
     source = open_source(ExportOptions(str(run), str(tmp_path / "root"), "vertex"))
     assert math.ceil(rows / rows_per_file(replace(source, rows=rows))) <= 5000
+
+
+def test_numbers_that_are_not_finite_are_no_restricts(tmp_path):
+    def with_nan(block):
+        prices = pa.array([math.nan, math.inf, None, 1.5])
+        return replace(block, extra=block.extra.set_column(2, "price", prices))
+
+    run = finished_run(tmp_path / "run", [4], changed=with_nan)
+    assert export(run, tmp_path / "root", "vertex", **COLUMNS) == 0
+    points = read_root(contents(tmp_path / "root"), 12)
+    restricts = [point["numeric_restricts"][1:] for point in points.values()]
+    assert restricts == [[], [], [], [{"namespace": "price", "value_double": 1.5}]]
 
 
 def test_columns_that_a_field_cannot_hold_are_refused(run, tmp_path, capsys):
