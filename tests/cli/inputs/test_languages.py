@@ -67,10 +67,10 @@ def test_scripts_with_hardly_any_words_are_foreign(entries, foreign):
 
 
 def test_short_texts_tell_nothing():
-    tokenizer = _Vocabulary(*words("a", 200), "б")
-    ids = np.array([200] * 7 + [0] * 7 + [200] * 4 + [0] * 9 + [200] * 3, np.int32)
+    tokenizer = _Vocabulary(*words("a", 200), "б", "##b")
+    ids = np.array([200] * 6 + [201] + [0] * 7 + [200] * 4 + [0] * 9 + [200] * 3, np.int32)
     found = unknown_words(ids, None, tokenizer, np.array([0, 7, 18, 30]))
-    assert found.foreign == 1
+    assert (found.foreign, found.continuing) == (1, 1)
 
 
 COMMAND = "`iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW`"
