@@ -304,7 +304,7 @@ def test_faults_that_pass_are_not_seen(folder, proxied, at_once):
     for fault in (408, 409, 429, 500, 502, 503, 504, 520, *CUT, "lost", EMPTY, PAGE):
         for use in (
             lambda: files.create_exclusive(path, b"1"),
-            lambda: files.write_bytes(path, b"some bytes") == (10, crc32c_of_bytes(b"some bytes")),
+            lambda: files.write_bytes(path, b"some bytes") is None,
             lambda: files.change(path, lambda data: data) is None,
             lambda: files.read_bytes(path) == b"some bytes",
             lambda: files.names_in(folder) == ["a"],
