@@ -26,7 +26,7 @@ def headline(processors: Sequence[Mapping[str, Any]]) -> str:
     """Returns the table, with a column for each processor that has results for it."""
     processors = [results for results in processors if any(_cells(results))]
     columns = [dict(_cells(results)) for results in processors]
-    rows = dict.fromkeys(row for column in columns for row in column)
+    rows = dict.fromkeys(row for column in sorted(columns, key=len)[::-1] for row in column)
     header = ["what", *map(_about, processors)]
     cells = ([row, *(column.get(row, "") for column in columns)] for row in rows)
     return "\n".join(table_lines([header, *cells]))
@@ -62,12 +62,6 @@ def _about(results: Mapping[str, Any]) -> str:
 
 def _cells(results: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields what is compared, and the ratio to each peer at its best, with the peer's name."""
-    for texts, count in results.get("backends", {}).get("counts", {}).items():
-        for precision, ours in _PRECISIONS.items():
-            peers = backends(results["backends"], texts, precision)
-            best = (min((side[way][ours], name) for name, side in peers) for way in _WAYS)
-            ratios = ", ".join(f"{ratio:.2f} x ({name})" for ratio, name in best)
-            yield f"{count:,} {texts}, {precision}", ratios
     for name, what in _WHOLE.items():
         if name not in results:
             continue
@@ -93,6 +87,12 @@ def _cells(results: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 (result["ours_is"], side) for side, result in sides.items() if side != "ours"
             )
             yield f"tokenizer, {text.removesuffix(', ids')}", f"{ratio:.2f} x ({peer})"
+    for texts, count in results.get("backends", {}).get("counts", {}).items():
+        for precision, ours in _PRECISIONS.items():
+            others = backends(results["backends"], texts, precision)
+            least = (min((side[way][ours], name) for name, side in others) for way in _WAYS)
+            both = ", ".join(f"{ratio:.2f} x ({name})" for ratio, name in least)
+            yield f"{count:,} {texts}, {precision}", both
 
 
 def _sides(results: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
