@@ -52,7 +52,7 @@ from bert_embed.transforms.read.reader import parts_of
 from bert_embed.transforms.read.streams import LOOKED_INTO, look_inside
 
 # Not text: in a folder such files are skipped.
-OTHER_FORMATS = {".avro", ".orc", ".xlsx", ".pdf", ".docx", ".heic"} | {
+OTHER_FORMATS = {".avro", ".orc", ".xlsx", ".pdf", ".docx", ".heic", ".ipynb"} | {
     *(".xz", ".lzma", ".lz4", ".zip", ".7z", ".br", ".snappy", ".tar", ".tgz", ".rar", ".jar"),
     *(".xls", ".doc", ".ppt", ".pptx", ".odt", ".ods", ".odp", ".epub", ".mobi", ".djvu"),
     *(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".svg", ".ico", ".psd"),

@@ -398,7 +398,7 @@ def estimated_size(
 
 _SUFFIXES = (".csv", ".json", ".jsonl", ".npy", ".npz", ".parquet", ".tfrecord", ".txt")
 # Suffixes of texts of which a good part are no words.
-_MARKUP = {"htm", "html", "ipynb", "rtf", "xhtml", "xml"}
+_MARKUP = {"htm", "html", "rtf", "xhtml", "xml"}
 
 
 def plan_lines(run: EmbedRun) -> list[str]:

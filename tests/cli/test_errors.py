@@ -113,6 +113,7 @@ def test_input_that_names_nothing(tmp_path, run):
     said = f"names no file, but folders; {tmp_path}/*.txt/** names the files below them"
     run.refused(tmp_path / "*.txt", said)
     run.refused({"a.pdf": b"%PDF"}, ".pdf files cannot be read")
+    run.refused({"a.ipynb": '{\n "cells": []\n}'}, ".ipynb files cannot be read")
     run.refused({"a.jsonl": '{"body": "one"}\n'}, "the default --text_column text is not in the")
     assert "which has body; name the right one with --text_column" in run.err
     run.written({"out/in.txt": "one\n"})
