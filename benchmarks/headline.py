@@ -26,7 +26,7 @@ def headline(processors: Sequence[Mapping[str, Any]]) -> str:
     """Returns the table, with a column for each processor that has results for it."""
     processors = [results for results in processors if any(_cells(results))]
     columns = [dict(_cells(results)) for results in processors]
-    rows = dict.fromkeys(row for column in sorted(columns, key=len)[::-1] for row in column)
+    rows = dict.fromkeys(row for column in sorted(columns, key=len, reverse=True) for row in column)
     header = ["what", *map(_about, processors)]
     cells = ([row, *(column.get(row, "") for column in columns)] for row in rows)
     return "\n".join(table_lines([header, *cells]))

@@ -180,7 +180,7 @@ def in_turn(sides: Mapping[str, Callable[[], Spent]], rounds: int) -> dict[str, 
 def machine() -> dict[str, object]:
     """Returns what the figures depend on beside the code: processor, device, cores, date, Python.
 
-    "instructions" are those of the processor that products can be made with; the model's number
+    "instructions" are what the processor has for products of matrices; the model's number
     tells processors apart whose name a virtual machine hides.
     """
     from bert_embed.backends.choose import find_backend  # peers' environments lack what it needs

@@ -2,7 +2,7 @@
 
 A question has a task, the folder of the model, texts or pairs of texts, the most tokens of a row,
 and a file for the answer. "states" of transformers are `ids/N` int64 `[tokens]` and `states/N`
-float32 `[tokens, layers + 1, hidden]`, "stretched states" those of the hub's own code of GTE. All
+float32 `[tokens, layers + 1, hidden]`, "stretched states" come from the hub's own code of GTE. All
 others are `vectors`, float32 `[rows, width]`, of multi-vectors `[tokens, width]`: "sparse" or
 "query" (of SparseEncoder), "multi" or "multi_query" (of MultiVectorEncoder, by its own lengths),
 "pairs" (of CrossEncoder), "logits" (of transformers).

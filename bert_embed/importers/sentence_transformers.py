@@ -175,7 +175,7 @@ _TASKS = {
 }
 _AS_USUAL = ("transformer_task", "module_output_name", "modality_config")
 # What the modules pass on to transformers, under the names of releases 2 to 5 and of release 6, and
-# those of these arguments that change no vector.
+# which of these arguments change no vector.
 _PASSED_ON = (
     *("model_args", "model_kwargs", "config_args", "config_kwargs"),
     *("tokenizer_args", "processor_kwargs"),

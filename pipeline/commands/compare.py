@@ -176,9 +176,8 @@ class _Side:
 
     def __init__(self, name: str, by: str | None) -> None:
         """`name` is as given, `by` a kind of vectors; InputError if it cannot be compared."""
-        one_output(name, "a side is one")
-        record = record_of_run(name)
-        folder = absolute(name)
+        output = one_output(name, "a side is one")
+        record, folder = record_of_run(output), absolute(output)
         settings = vector_settings(folder, record)
         held, kinds = searched.searchable(settings), " and ".join(kinds_of(settings))
         if not held:
@@ -200,9 +199,15 @@ class _Side:
         """What a comparison says of the side."""
         settings = self.output.settings
         dtype = output_dtype(settings) if self.kind.has_dtype else "float32"
-        types = settings["precision"], dtype
-        facts = self.model, self.kind.vectors, *types, len(self.documents), missing
-        return ComparedSide(self.output.folder, *facts)
+        return ComparedSide(
+            output=self.output.folder,
+            model=self.model,
+            vectors=self.kind.vectors,
+            precision=settings["precision"],
+            output_dtype=dtype,
+            documents=len(self.documents),
+            missing=missing,
+        )
 
     def with_model(self, model: str | None, setting: str) -> searched.SearchedOutput:
         """The output with its model; SettingError names the setting that says where this is."""

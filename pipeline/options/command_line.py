@@ -89,27 +89,23 @@ def _check_words(
     words: Sequence[str], flags: Mapping[str, Flag], job: RunnerOptions, command: str
 ) -> None:
     ours, called = _words_of(flags), f"{program()} {command}"
-    of_others = [f"--{name}" for name in FLAGS if name not in flags]  # `embed` has them
-    typos = {
-        name: nearest_flag(name, ours, only_typos=True)
-        for name in _names(words)
-        if name not in of_others
-    }
+    # What `embed` has, and this command does not, is no typo.
+    of_embed = [f"--{name}" for name in FLAGS]
+    named = [name for name in _names(words) if name not in of_embed]
+    typos = {name: nearest_flag(name, ours, only_typos=True) for name in named}
     if mistyped := {name: near for name, near in typos.items() if near and near != name}:
         raise UnknownFlags(mistyped, called)  # so nobody waits for the import of Beam
     beam_parser = _beam_parser()
     _, unknown = beam_parser.parse_known_args(list(words))
     of_beam, wrong = list(beam_parser._option_string_actions), dict[str, str | None]()
     for name in _names(unknown):
-        of_embed = nearest_flag(name, [f"--{one}" for one in FLAGS], only_typos=True)
         if not job.is_portable:
             near = nearest_flag(name, [*ours, *of_beam], only_typos=True)
-            # No typo of what `embed` has, and this command does not.
-            wrong[name] = None if of_embed == name else near or nearest_flag(name, ours)
+            wrong[name] = None if name in of_embed else near or nearest_flag(name, ours)
         # A job server's own flags, which only it knows, are passed on.
         elif similar := difflib.get_close_matches(name, of_beam, 1, _TYPO_OF_BEAM):
             wrong[name] = similar[0]
-        elif of_embed:
+        elif nearest_flag(name, of_embed, only_typos=True):
             wrong[name] = None
     if wrong:
         raise UnknownFlags(wrong, called)

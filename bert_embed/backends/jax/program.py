@@ -287,7 +287,7 @@ class _PackedOps(ArrayOps):
     """The operations of `bert_embed.models.encoder.Ops` on `[rows, length, width]` throughout.
 
     `flat` changes nothing: TPUs lay out `[tokens, width]` anew before every attention. Tokens see
-    those of their own text alone.
+    only tokens of their own text.
     """
 
     def __init__(
