@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, TestOptions
@@ -22,6 +22,7 @@ SWITCHING = ("directrunner", "switchingdirectrunner")
 _SERVICE = "worker_accelerator="
 _HINTS = ("accelerator=", "beam:resources:accelerator:v1=")
 _IMAGES = ("sdk_container_image", "worker_harness_container_image")
+_View = TypeVar("_View", bound=PipelineOptions)
 _logger = logging.getLogger(__name__)
 
 
@@ -164,6 +165,17 @@ def configure_storage(job: RunnerOptions) -> None:
         FileSystems.set_options(PipelineOptions(list(job.beam_args)))
 
 
+class _OnceParsed(PipelineOptions):
+    """Options of which each view is parsed once: Beam asks for views some 300 times a job."""
+
+    def view_as(self, cls: type[_View]) -> _View:
+        """The same view whenever it is asked for, which has the values of all others."""
+        views = self.__dict__.setdefault("_views", {})
+        if cls not in views:
+            views[cls] = super().view_as(cls)
+        return views[cls]
+
+
 def pipeline_options(job: RunnerOptions, flags: Sequence[str]) -> PipelineOptions:
     """Beam's options for a job with these flags of Beam, on its runner."""
     name = DEFAULT_RUNNER if job.name in SWITCHING else job.runner
@@ -173,4 +185,4 @@ def pipeline_options(job: RunnerOptions, flags: Sequence[str]) -> PipelineOption
             job.runner,
             name,
         )
-    return PipelineOptions([*flags, f"--runner={name}"])
+    return _OnceParsed([*flags, f"--runner={name}"])

@@ -4,7 +4,7 @@ import pickle
 
 import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOptions, PipelineOptions
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 
@@ -15,6 +15,8 @@ from bert_embed.pipeline.options.embed import Options
 from bert_embed.pipeline.run import state
 from bert_embed.pipeline.run.graph import build
 from bert_embed.pipeline.run.prepare import prepare
+from bert_embed.pipeline.runners.beam import pipeline_options
+from bert_embed.pipeline.runners.options import RunnerOptions
 from bert_embed.transforms.ledger import parse_block_record
 from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.parts import default_block_bytes, plan_blocks
@@ -79,6 +81,17 @@ def test_what_is_asked_of_the_keys_gathers_by_bucket(tmp_path, files, tiny_bundl
     assert embed(earlier, tiny_bundle, source) == 0
     proto = graph(source, tmp_path / "out", tiny_bundle, skip_existing=earlier)
     assert any(name.startswith("Keys/") for name in gathering(proto)[0]), "else it sees nothing"
+
+
+def test_options_are_parsed_once_and_pickled_with_what_changed():
+    options = pipeline_options(RunnerOptions(), ["--experiments=one", "--job_name=first"])
+    debug = options.view_as(DebugOptions)
+    assert options.view_as(DebugOptions) is debug
+    debug.add_experiment("two")
+    options.view_as(GoogleCloudOptions).job_name = "second"
+    for each in (options, pickle.loads(pickle.dumps(options))):
+        assert each.view_as(DebugOptions).experiments == ["one", "two"]
+        assert each.get_all_options()["job_name"] == "second"
 
 
 @pytest.mark.slow
