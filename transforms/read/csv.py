@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from bert_embed.transforms.read.columns import Columns, no_column, partitions
 from bert_embed.transforms.read.lines import (
     BOM,
     INVALID_UTF8,
+    NO_STARTS,
     Lines,
     first_of,
     positions,
@@ -273,7 +274,9 @@ def _file_records(
             _LOG.warning("%s", problem)
         return found
 
-    for found in whole_records(piece, quoting.before, pieces, ends):
+    every = whole_records(piece, quoting.before, pieces, ends)
+    nothing = Lines(piece.file, path, quoting.before, b"", NO_STARTS)  # but perhaps a mark
+    for found in chain([*islice(every, 1)] or [nothing], every):
         is_open = found.is_open and cutter.is_open
         if is_open and found.too_large:
             raise InputError(
@@ -287,7 +290,7 @@ def _file_records(
                 f"file is one rejected record; {_NO_QUOTES}"
             )
         records = CsvRecords(**vars(found), quoting=quoting)
-        if header is None:
+        if header is None and found.count:
             first, rest = records.cut(1)
             header = _header(path, first.data, is_open and rest is None, quoting)
             end = first.offset + len(first.data)
@@ -295,7 +298,7 @@ def _file_records(
             records = replace(rest or empty, before=end)
         elif found.offset == quoting.before:
             records = replace(records, before=quoting.before)
-        yield replace(records, header=header, is_open=is_open)
+        yield replace(records, header=header or (), is_open=is_open)
 
 
 @functools.lru_cache
@@ -358,7 +361,7 @@ def csv_header(file: InputFile, quoting: Dialect = QUOTED) -> tuple[str, ...] | 
     InputError: it has no header, or its first records quote fields with single quotes.
     """
     first = next(_begin(file, quoting), None)
-    if first is None:
+    if first is None or not first.header:
         return None
     header, mark = ",".join(first.header), required(first.quoting.separator, "separator")
     records = first.data[:_HEADER_BYTES].decode(errors="replace").splitlines()
@@ -408,7 +411,8 @@ def _places(header: Sequence[str], name: str) -> list[int]:
 
 def parse_csv(records: CsvRecords, columns: Columns) -> Documents:
     """Parses records; those that give no document are rejected."""
-    check_names(records.path, records.header, columns)
+    if records.header:  # which an empty file lacks
+        check_names(records.path, records.header, columns)
     places = positions(records.path, records.starts + records.offset)
     with _large_fields:
         return documents_of(_documents(records, columns), places, columns)[0]

@@ -106,7 +106,7 @@ _PIECE = 1 << 16  # bytes read at a time when a line continues after its block
 MOST_RECORD_BYTES = 64 << 20
 
 
-_NO_STARTS, _ONE_START = np.empty(0, np.int64), np.zeros(1, np.int64)
+NO_STARTS, _ONE_START = np.empty(0, np.int64), np.zeros(1, np.int64)
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ def _range_lines(piece: Slice) -> Iterator[Lines]:
             every = itertools.chain(some, pieces)
             yield from whole_records(piece, offset, every, line_ends)
         else:
-            lines = Lines(piece.file, piece.info.path, offset, b"", _NO_STARTS)
+            lines = Lines(piece.file, piece.info.path, offset, b"", NO_STARTS)
             yield from lines.with_data(some[0]).without_large()
 
 
@@ -304,7 +304,7 @@ def first_lines(file: InputFile, size: int = 1 << 16) -> Lines:
     every = _stream(whole, file.compression, size, file.records)
     if file.compression is None:
         every = itertools.chain(_range_lines(replace(whole, stop=min(size, file.stop))), every)
-    empty = Lines(0, file.info.path, 0, b"", _NO_STARTS)
+    empty = Lines(0, file.info.path, 0, b"", NO_STARTS)
     return next((lines for lines in every if not lines.too_large), empty)
 
 

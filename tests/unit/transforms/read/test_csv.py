@@ -139,10 +139,13 @@ def test_small_files_share_a_block_each_with_its_own_header(tmp_path):
         (tmp_path / f"{number}.csv").write_text(f"{header}\n{row}\n")
     (tmp_path / "5.csv").write_text("")
     (tmp_path / "6.csv").write_text("text,id")
+    (tmp_path / "7.csv").write_bytes(BOM)  # an empty sheet, as Excel writes it
+    (tmp_path / "8.csv").write_bytes(b"sep=;\n")
     (block,) = read_input(tmp_path, Columns(id="id"))
     assert block.texts == [f"text {number}" for number in range(5)]
     assert block.ids.to_pylist() == [str(number) for number in range(5)]
     assert [len(each) for each in read_input(tmp_path, Columns(id="id"), block_bytes=30)] != [5]
+    assert texts_of(read_input(tmp_path / "7.csv", Columns(csv_header=("id", "text")))) == []
 
 
 def test_a_large_file_is_one_block_of_many_parts(tmp_path):
