@@ -511,11 +511,11 @@ def parse_rows(rows: ParquetRows, columns: Columns) -> Documents:
     extra = []
     for name, kind in zip(columns.extra.names, columns.extra.types, strict=True):
         if name in rows.table.column_names:
-            column = rows.table[name].take(pa.array(numbers))
+            values, lost = _extra_values(rows.table[name].take(pa.array(numbers)), kind)
         else:
-            texts = [partitions(rows.path).get(name)] * len(numbers)
-            column = pa.chunked_array([pa.array(texts, pa.string())])
-        values, lost = _extra_values(column, kind)
+            text = pa.array([partitions(rows.path).get(name)], pa.string())
+            value, lost = _extra_values(pa.chunked_array([text]), kind)
+            values, lost = pa.repeat(value[0], len(numbers)), lost * len(numbers)
         extra.append(values)
         unfit += Counter({name: lost})
     return replace(documents, extra=pa.Table.from_arrays(extra, schema=columns.extra), unfit=unfit)
@@ -523,13 +523,19 @@ def parse_rows(rows: ParquetRows, columns: Columns) -> Documents:
 
 def _extra_values(column: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.ChunkedArray, int]:
     """The values of a column as a type, null for those that do not fit; and how many those are."""
+    types, given, name = pa.types, column.type, type_name(kind)
+    is_integer = types.is_integer(given)
+    is_number = is_integer or types.is_floating(given)
+    # Arrow takes all numbers for microseconds, for days, or for true, and digits as 0x1A
+    differs = is_text(given) and kind != pa.string()
+    differs |= is_number and (types.is_temporal(kind) or types.is_boolean(kind))
     with suppress(pa.ArrowException):
-        if not pa.types.is_struct(column.type):
+        if not (differs or types.is_struct(given)):
             column.validate(full=True)  # strings may not be UTF-8
             return column.cast(options=pc.CastOptions(kind, allow_time_truncate=True)), 0
-    values: list[Any] = _values(column)
-    name = type_name(kind)
-    is_rounded = pa.types.is_integer(column.type) and pa.types.is_floating(kind)
+    is_rounded = is_integer and types.is_floating(kind)
+    is_decimal = name is not None and types.is_decimal(given)
+    values: list[Any] = _values(column.cast(pa.string()) if is_decimal else column)
     if name is not None and not is_rounded:
         values = fitting((UNFIT if _is_invalid(value) else value for value in values), name)
     else:

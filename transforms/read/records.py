@@ -150,8 +150,8 @@ def _float(value: Any) -> float:
 
 
 def _bool(value: Any) -> bool:
-    truth = _BOOLS.get(value.lower() if isinstance(value, str) else orjson.dumps(value).decode())
-    if truth is None:
+    text = value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
+    if (truth := _BOOLS.get(text.lower())) is None:
         raise ValueError
     return truth
 

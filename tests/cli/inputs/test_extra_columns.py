@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 
 UTC = datetime.UTC
 INSTANT = datetime.datetime(2024, 5, 6, 7, 8, 9, 123456, UTC)
+SECONDS = INSTANT.replace(microsecond=0)
 TYPED = {
     "c_int": pa.array([1, None, -(2**62)], pa.int64()),
     "c_small": pa.array([1, None, 3], pa.int8()),
@@ -209,10 +210,15 @@ D = decimal.Decimal
         ("c", [pa.nulls(1), pa.array([1.5], pa.float16())], [None, 1.5], None),
         ("c", [pa.array(["café".encode()])], ["café"], "string"),
         ("c:string", [pa.array([7]), pa.array(["007"])], ["7", "007"], "string"),
-        ("c:int64", [pa.array(["1", "A-7", "2.0"])], [1, None, 2], "int64"),
+        ("c:int64", [pa.array(["1", "A-7", "2.0", "0x1A"])], [1, None, 2, None], "int64"),
         ("c:int64", [pa.array([1.0, 2.5])], [1, None], "int64"),
         ("c:string", [pa.array([{"a": 1, "b": ["x"]}])], ['{"a":1,"b":["x"]}'], "string"),
         ("c:timestamp", [ZONED], [ZONED[0].as_py()], "timestamp[us, tz=UTC]"),
+        ("c:timestamp", [pa.array([1714979289])], [SECONDS], "timestamp[us, tz=UTC]"),
+        ("c:date", [pa.array([20240506, 5], pa.int32())], [SECONDS.date(), None], "date32[day]"),
+        ("c:bool", [pa.array([1, 2])], [True, None], "bool"),
+        ("c:bool", [pa.array([D("1.25")])], [None], "bool"),
+        ("c:int64", [pa.array([D("2.00"), D("1.25")])], [2, None], "int64"),
         ("c", [VIEWS], [["x"], ["y", "z"], None], None),
         ("c", [VIEWS, VIEWS[:1]], [["x"]], None),
         ("c", [pa.array(['{"n": 1}'], pa.json_())], ['{"n": 1}'], "string"),
