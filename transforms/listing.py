@@ -18,7 +18,7 @@ import zstandard
 from bert_embed.base.errors import InputError, SettingError, StorageError
 from bert_embed.base.json import is_torn
 from bert_embed.base.threads import in_parallel
-from bert_embed.results.names import BLOCK_RECORDS, RUN_FILE, parse_name
+from bert_embed.results.names import BLOCK_RECORDS, DELETED, RUN_FILE, parse_name
 from bert_embed.storage.files import (
     FileInfo,
     absolute,
@@ -35,7 +35,7 @@ from bert_embed.storage.files import (
 )
 from bert_embed.storage.local import fixed_folder, is_folder, is_glob, matching, names_by_file
 from bert_embed.transforms.examples import are_settings
-from bert_embed.transforms.output_folder import SETTINGS_FILE, OutputFolder
+from bert_embed.transforms.output_folder import REJECTED, SETTINGS_FILE, OutputFolder
 from bert_embed.transforms.parts import (
     COMPRESSIONS,
     EACH_FILE,
@@ -387,19 +387,17 @@ def _has_log(folder: str, log: str, ending: str) -> bool:
 
 
 def without_records(files: list[FileInfo]) -> list[FileInfo]:
-    """Leaves out the records of runs that wrote examples."""
-    folders = tuple(
+    """Leaves out the records of runs that wrote examples, and what these runs rejected."""
+    folders = [
         file.path.removesuffix(SETTINGS_FILE)
         for file in files
         if file.path.endswith(f"/{SETTINGS_FILE}")
         and file.size < _MOST_SETTINGS
         and are_settings(read_bytes(file.path))
-    )
-    return [
-        file
-        for file in files
-        if ".tfrecord" in file.path.rsplit("/", 1)[-1] or not file.path.startswith(folders)
     ]
+    records = {f"{folder}{name}" for folder in folders for name in (SETTINGS_FILE, RUN_FILE)}
+    others = tuple(f"{folder}{name}/" for folder in folders for name in (REJECTED, DELETED))
+    return [file for file in files if file.path not in records and not file.path.startswith(others)]
 
 
 def _input_file(info: FileInfo, input_format: str | None, looks: bool, text: str) -> InputFile:

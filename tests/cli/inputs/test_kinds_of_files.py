@@ -67,7 +67,7 @@ def examples(tmp_path_factory, tiny_bundle):
 def test_examples_need_no_suffix(tmp_path, run, examples, name):
     data = gzip.compress(examples[0]) if name.endswith(".gz") else examples[0]
     run.written({f"in/{name}": data, "in/examples.json": examples[1]})
-    assert rows(run(tmp_path / "in" / name))["id"] == IDS
+    assert rows(run(tmp_path / "in"))["id"] == IDS  # all of a folder but what tells of them
 
 
 BESIDE = ["README.md", "LICENSE", "README_de.txt"]
