@@ -4,7 +4,7 @@
 """
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import orjson
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from bert_embed.base.arrays import places, splits_of, take_rows
 from bert_embed.base.errors import InputError, required
-from bert_embed.base.json import json_bytes
+from bert_embed.base.json import from_json, json_bytes, json_object
 from bert_embed.results.tf_example import Bytes, Feature, Ints, encode_records, one_int
 from bert_embed.text.layout import Layout, Units
 from bert_embed.transforms.blocks import TokenBlock
@@ -48,16 +48,12 @@ def are_settings(data: bytes | None) -> bool:
     return False
 
 
-def settings_from_json(data: bytes) -> ExampleSettings:
-    """Reads what `to_json` gave; InputError if it is none, or of another version."""
-    try:
-        row = orjson.loads(data)
-        if row.pop("format") != _FORMAT:
-            raise InputError("another format")
-        values = {field.name: row[field.name] for field in fields(ExampleSettings)}
-        return ExampleSettings(**values | {"granularity": tuple(row["granularity"])})
-    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
-        raise InputError(f"no settings of examples: {error!r}") from error
+def settings_from_json(data: bytes, path: str) -> ExampleSettings:
+    """Reads what `to_json` gave; InputError, with the file's path, if it is damaged."""
+    values = json_object(data, path)
+    if values.get("format") != _FORMAT:
+        raise InputError(f"{path} is damaged: it holds no settings of examples of format {_FORMAT}")
+    return from_json(ExampleSettings, values, path)
 
 
 def example_files(block: TokenBlock, folder: OutputFolder, tokenizer: str) -> dict[str, OutputFile]:

@@ -5,7 +5,7 @@ import hashlib
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from decimal import Decimal
 from typing import Any
 
@@ -35,25 +35,6 @@ _MOST = 1 << 50  # of any number; sums of more than JSON's 64 bits hold could no
 LENGTH_BIN = 16
 EQUAL_BINS = 64
 _PER_DOUBLING = 4
-SUMMED = (
-    "records",
-    "embedded",
-    "skipped",
-    "blank",
-    "truncated",
-    "tokens",
-    "full_tokens",
-    "text_tokens",
-    "unknown_tokens",
-    "continuing_tokens",
-    "computed_tokens",
-    "padded_tokens",
-    "batches",
-    "compiled",
-    "cut_contexts",
-    "zero_vectors",
-    "foreign_texts",
-)
 
 
 class ReconcileError(RuntimeError):
@@ -101,6 +82,10 @@ class BlockRecord:
                 f"part {part_name(self.block, self.part)}: {self.records} records read, but "
                 f"{counted} embedded, rejected or skipped"
             )
+
+
+# What is summed of all records: the names of their numbers
+SUMMED = tuple(one.name for one in fields(BlockRecord) if one.type is int)[2:]
 
 
 def block_record(

@@ -69,15 +69,11 @@ def sum_problems(
     problems = [Problem(block_record_name(*part), gone, part) for part in lost]
     problems += listing_problems(block_records, sizes)
     if not problems:  # another attempt may have written a part, but not of other documents
-        there = Counter[str]()
-        for record in block_records.values():
-            there.update({name: getattr(record, name) for name in _SUMMED})
+        there = {name: sum(vars(one)[name] for one in block_records.values()) for name in _SUMMED}
         problems += [
-            Problem(
-                BLOCK_RECORDS, f"count {there[name]} {name}, {totals.counts[name]} were counted"
-            )
-            for name in _SUMMED
-            if there[name] != totals.counts[name]
+            Problem(BLOCK_RECORDS, f"count {count} {name}, {totals.counts[name]} were counted")
+            for name, count in there.items()
+            if count != totals.counts[name]
         ]
     return [*first_of(map(str, problems), "files")]
 

@@ -560,12 +560,8 @@ def example_settings(options: Options, files: Sequence[InputFile]) -> ExampleSet
 def _settings(places: Sequence[str]) -> ExampleSettings | None:
     """The settings from the first of these files that exists."""
     for path in places:
-        data = read_bytes(path)
-        try:
-            if data is not None:
-                return settings_from_json(data)
-        except ValueError as error:
-            raise UsageError(f"{path} is damaged: {error}") from error
+        if (data := read_bytes(path)) is not None:
+            return settings_from_json(data, path)
     return None
 
 
