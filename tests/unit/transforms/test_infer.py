@@ -112,16 +112,7 @@ def test_a_bundle_that_was_exchanged_is_refused(tiny_bundle):
         handler.load_model()
 
 
-def test_the_activity_that_began_last_is_shown():
-    assert current_activity() is None
-    with activity("planning"):
-        with activity("loading the model"):
-            assert current_activity() == "loading the model"
-        assert current_activity() == "planning"
-    assert current_activity() is None
-
-
-def test_loading_the_model_is_shown(tiny_bundle):
+def test_the_activity_that_began_last_is_shown(tiny_bundle):
     seen = []
 
     def load(*settings):
@@ -129,9 +120,12 @@ def test_loading_the_model_is_shown(tiny_bundle):
         return load_engine(*settings)
 
     text_spec = TextSpec(max_seq_length=16)
-    BlockModelHandler(tiny_bundle, "", VectorSpec(), text_spec, load_engine=load).load_model()
-    assert seen == ["loading the model"]
+    handler = BlockModelHandler(tiny_bundle, "", VectorSpec(), text_spec, load_engine=load)
     assert current_activity() is None
+    with activity("planning"):
+        handler.load_model()
+        assert current_activity() == "planning"
+    assert (seen, current_activity()) == (["loading the model"], None)
 
 
 def test_a_block_comes_back_as_it_was():

@@ -211,11 +211,6 @@ def test_what_a_file_holds_is_read_whatever_it_is_called(read, name, data):
     assert set(reasons) <= {"empty text"}
 
 
-def test_places_of_lines_are_bytes_of_the_file(tmp_path, read):
-    found = read("\ufeffeen\ntwee", "in.txt", id=None)[0]
-    assert found == [f"{tmp_path}/in.txt:{at}" for at in (0, 7)]
-
-
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
 def test_carriage_returns_in_a_long_first_line_end_none(read, name):
     one = b"one\rtwo " + b"three " * 1000 + b"\nfour\rfive\n"
