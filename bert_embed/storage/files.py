@@ -251,13 +251,16 @@ def sizes_in(folder: str) -> dict[str, int]:
 
 
 def _in_folder(folder: str, most: int = 0) -> list[FileInfo]:
-    """The files directly in a folder; of a store `most` of them, 0 being all."""
+    """The files directly in a folder; of a store, if not 0, `most` of those in it or below."""
     if not is_remote(folder):
         return local.list_folder(folder)
     prefix = _prefix(split_address(folder)[1])
     # An object of that name is a console's placeholder, which may be the one that is asked for.
     wanted = bool if most else prefix.__ne__
-    infos: list[FileInfo] = _store(folder).listed(folder, prefix, wanted, direct=True, most=most)
+    # A limited page of Cloud Storage counts folders, too, where those below them are left out.
+    infos: list[FileInfo] = _store(folder).listed(
+        folder, prefix, wanted, direct=not most, most=most
+    )
     return infos
 
 
@@ -267,7 +270,7 @@ def names_in(folder: str) -> list[str]:
 
 
 def holds_files(folder: str) -> bool:
-    """Whether a file is directly in a folder, or, locally, the folder is there; one request."""
+    """Whether a file is in a folder or below, or, locally, the folder is there; one request."""
     return bool(_in_folder(folder, most=1)) if is_remote(folder) else local.is_folder(folder)
 
 

@@ -144,6 +144,8 @@ def test_what_is_directly_in_a_folder(folder):
     found = files.files_in(folder, lambda name: name.endswith(".txt"))
     assert [info.path for info in found] == [files.join(folder, name) for name in TOP]
     assert found == [files.stat(info.path) for info in found]
+    put(f"{folder}-above", "a/b.txt")
+    assert files.holds_files(f"{folder}-above")
 
 
 @every
