@@ -13,11 +13,11 @@ from itertools import chain, compress, takewhile
 
 import orjson
 import pyarrow as pa
-import zstandard
 
 from bert_embed.base.errors import InputError, SettingError, StorageError
 from bert_embed.base.json import is_torn
 from bert_embed.base.threads import in_parallel
+from bert_embed.results.chain import read_packed, write_packed
 from bert_embed.results.names import BLOCK_RECORDS, DELETED, RUN_FILE, parse_name
 from bert_embed.storage.files import (
     FileInfo,
@@ -31,7 +31,6 @@ from bert_embed.storage.files import (
     names_in,
     read_bytes,
     size_of,
-    write_bytes,
 )
 from bert_embed.storage.local import fixed_folder, is_folder, is_glob, matching, names_by_file
 from bert_embed.transforms.examples import are_settings
@@ -477,18 +476,15 @@ def write_listing(folder: OutputFolder, listing: StoredListing) -> None:
         "files": rows,
         "schemas": [base64.b64encode(schema.serialize()).decode() for schema in schemas],
     }
-    write_bytes(folder.listing, zstandard.compress(orjson.dumps(stored)))
+    write_packed(folder.listing, stored)
 
 
 def read_listing(folder: OutputFolder) -> StoredListing | None:
     """The listing in an output; None if there is none that this version can read."""
-    data = read_bytes(folder.listing)
-    if data is None:
+    stored = read_packed(folder.listing)
+    if stored is None or stored.get("format") != _FORMAT:
         return None
     try:
-        stored = orjson.loads(zstandard.decompress(data))
-        if stored["format"] != _FORMAT:
-            return None
         schemas = [
             pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded)))
             for encoded in stored["schemas"]
@@ -501,7 +497,7 @@ def read_listing(folder: OutputFolder) -> StoredListing | None:
             file = InputFile(FileInfo(*info), kind, compression, stop, records, footer)
             files.append(file)
         return StoredListing(stored["digest"], files)
-    except (zstandard.ZstdError, KeyError, TypeError, ValueError, IndexError):
+    except (KeyError, TypeError, ValueError, IndexError):
         return None
 
 
