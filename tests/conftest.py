@@ -23,7 +23,7 @@ from bert_embed.importers import import_model
 from tests.support import forks
 from tests.support.models.tiny import bundle_of, small_vocabulary, write_tiny_huggingface
 from tests.support.servers.bigquery import BigQueryServer, bigquery_server
-from tests.support.servers.gcs import GcsServer, gcs_server
+from tests.support.servers.gcs import GcsServer, Proxy, behind, gcs_server
 from tests.support.skips import unlisted
 
 # Containers often have Python keep no bytecode: each of the hundreds of processes that tests start
@@ -190,6 +190,13 @@ def gcs(gcs_session: GcsServer, monkeypatch: pytest.MonkeyPatch) -> GcsServer:
     for name, value in gcs_session.environment.items():
         monkeypatch.setenv(name, value)
     return gcs_session
+
+
+@pytest.fixture
+def proxied(gcs: GcsServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """A proxy before Cloud Storage, by which these now reach it."""
+    with behind(gcs, monkeypatch) as proxy:
+        yield proxy
 
 
 @pytest.fixture(scope="session")

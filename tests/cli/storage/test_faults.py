@@ -21,7 +21,7 @@ from tests.support.command import (
     stray,
     write_json,
 )
-from tests.support.servers.gcs import behind, kind_of, some
+from tests.support.servers.gcs import kind_of, some
 
 pytestmark = pytest.mark.slow
 
@@ -61,12 +61,6 @@ def place(gcs, corpus, request):
         out=f"{url}/out",
         output=gcs.root / name / "out",
     )
-
-
-@pytest.fixture
-def proxied(gcs, monkeypatch):
-    with behind(gcs, monkeypatch) as proxy:
-        yield proxy
 
 
 @pytest.fixture

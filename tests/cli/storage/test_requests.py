@@ -14,17 +14,10 @@ from bert_embed.pipeline import texts
 from bert_embed.pipeline.cli import main
 from tests.support.command import embed, files, record, rows
 from tests.support.outputs import content
-from tests.support.servers.gcs import behind
 
 pytestmark = pytest.mark.slow
 
 PARTS = 40
-
-
-@pytest.fixture
-def proxied(gcs, monkeypatch):
-    with behind(gcs, monkeypatch) as proxy:
-        yield proxy
 
 
 def reopen(gcs, bucket):

@@ -20,15 +20,8 @@ from bert_embed.pipeline.runners.dataflow import for_dataflow
 from bert_embed.pipeline.runners.launch import bundle_for_workers
 from tests.support.command import ROOT, embed, rows
 from tests.support.forks import python
-from tests.support.servers.gcs import behind
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def proxied(gcs, monkeypatch):
-    with behind(gcs, monkeypatch) as proxy:
-        yield proxy
 
 
 @pytest.fixture
