@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import chain, combinations
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -212,8 +212,6 @@ class NewestRows:
     def __init__(self, outputs: Sequence[Output], granularity: str) -> None:
         self.outputs, self.granularity = outputs, granularity
         self._later = later_outputs(outputs)
-        self._ids_of: dict[int, np.ndarray] = {}
-        self._later_ids = lru_cache(1)(self._ids_in)  # outputs are read one after the other
 
     def has_all(self, number: int) -> bool:
         """Whether no output continues this one."""
@@ -229,11 +227,19 @@ class NewestRows:
     def are_newest(self, number: int, ids: Iterable[str | int]) -> np.ndarray:
         """bool `[ids]`: whether no later output has the documents of an output, or deletes them."""
         hashes = id_hashes(ids)
+        newest = np.ones(len(hashes), bool)
         if self.has_all(number):
-            return np.ones(len(hashes), bool)
-        later = self._later_ids(frozenset(self._later[number]))
-        at = np.searchsorted(later, hashes)
-        return np.append(later, 0)[at] != hashes if len(later) else np.ones(len(hashes), bool)
+            return newest
+        held, outputs = self._held_later
+        is_later = np.isin(np.arange(len(self.outputs)), list(self._later[number]))
+        rows, at = np.arange(len(hashes)), np.searchsorted(held, hashes, "right") - 1
+        while len(rows):  # in a chain the last output with an id decides
+            rows = rows[at[rows] >= 0]
+            rows = rows[held[at[rows]] == hashes[rows]]
+            newest[rows] = ~is_later[outputs[at[rows]]]
+            rows = rows[newest[rows]]
+            at[rows] -= 1
+        return newest
 
     def kept(self, number: int) -> Iterator[tuple[str, np.ndarray]]:
         """The names of an output's files, and bool `[rows]`: those of the newest version."""
@@ -268,14 +274,24 @@ class NewestRows:
         ]
         return np.concatenate([np.empty(0, np.uint64), *hashes])
 
-    def _ids_in(self, numbers: frozenset[int]) -> np.ndarray:
-        """uint64, in order: the hashes of ids that some outputs have or mark as deleted."""
-        for number in numbers - self._ids_of.keys():
+    @cached_property
+    def _held_later(self) -> tuple[np.ndarray, np.ndarray]:
+        """uint64, in order: the hashes of ids that later outputs have or delete; int32: in which.
+
+        Of one id those outputs come last that continue most. To sort the ids of all of them once
+        takes no longer than to read them, however many continue each other.
+        """
+        hashes, numbers = [np.empty(0, np.uint64)], [np.empty(0, np.int32)]
+        continuing = set[int]().union(*self._later)
+        for number in sorted(continuing, key=lambda number: -len(self._later[number])):
             output = self.outputs[number]
-            hashes = [id_hashes(ids) for _, ids in _ids_of_files(output, self.granularity)]
-            hashes += [id_hashes(batch["id"].to_pylist()) for batch in deleted_rows(output)]
-            self._ids_of[number] = np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]))
-        return np.unique(np.concatenate([self._ids_of[number] for number in numbers]))
+            of_output = [id_hashes(ids) for _, ids in _ids_of_files(output, self.granularity)]
+            of_output += [id_hashes(batch["id"].to_pylist()) for batch in deleted_rows(output)]
+            hashes.append(np.unique(np.concatenate([hashes[0], *of_output])))
+            numbers.append(np.full(len(hashes[-1]), number, np.int32))
+        every = np.concatenate(hashes)
+        order = np.argsort(every, kind="stable")
+        return every[order], np.concatenate(numbers)[order]
 
 
 def id_hashes(ids: Iterable[str | int]) -> np.ndarray:
