@@ -216,3 +216,18 @@ def framed(records: Iterable[bytes]) -> bytes:
         parts += [length, struct.pack("<I", masked_crc(length))]
         parts += [data, struct.pack("<I", masked_crc(data))]
     return b"".join(parts)
+
+
+def example(**values: bytes | list[Any]) -> bytes:
+    """A tf.train.Example whose features are bytes, or lists of bytes, floats or whole numbers."""
+    import tensorflow as tf
+
+    made = tf.train.Example()
+    for name, value in values.items():
+        listed = [value] if isinstance(value, bytes) else value
+        feature = made.features.feature[name]
+        of_kind = {bytes: feature.bytes_list, float: feature.float_list}
+        held = of_kind.get(type(listed[0]) if listed else int, feature.int64_list)
+        held.value.extend(listed)
+        held.SetInParent()  # of no values, too
+    return made.SerializeToString(deterministic=True)

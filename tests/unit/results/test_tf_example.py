@@ -20,24 +20,9 @@ from bert_embed.results.tf_example import (
     one_int,
     unframed,
 )
-from tests.support.blocks import framed
+from tests.support.blocks import example, framed
 
 INT64 = st.integers(-(2**63), 2**63 - 1) | st.integers(-1, 300)
-
-
-def feature(value):
-    kind = type(value[0]) if value else int
-    if kind is bytes:
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=value))
-    if kind is float:
-        return tf.train.Feature(float_list=tf.train.FloatList(value=value))
-    return tf.train.Feature(int64_list=tf.train.Int64List(value=value))
-
-
-def example(**values):
-    features = {name: feature(value) for name, value in values.items()}
-    made = tf.train.Example(features=tf.train.Features(feature=features))
-    return made.SerializeToString(deterministic=True)
 
 
 def ints(rows):

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pyarrow as pa
 import pytest
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +25,7 @@ from bert_embed.transforms.read.examples import (
 )
 from bert_embed.transforms.read.reader import example_blocks, parts_of
 from bert_embed.transforms.tokenize import token_block
-from tests.support.blocks import framed
+from tests.support.blocks import example, framed
 
 EVERY = ("sentence", "token", "word")
 TOKENIZER = "0123456789abcdef"
@@ -110,16 +109,6 @@ def test_pairs_come_back_as_they_were(tokenizer, texts, others, length):
         layout = dataclasses.replace(wanted.layout, rows=found.layout.rows)
         wanted = dataclasses.replace(wanted, layout=layout)
     assert_same(found, wanted)
-
-
-def example(**values):
-    feature = {}
-    for name, value in values.items():
-        if isinstance(value, bytes):
-            feature[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-        else:
-            feature[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=value))
-    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
 
 
 def test_examples_of_others_need_input_ids_alone():

@@ -86,16 +86,13 @@ def test_combined_layers_share_an_entry(tmp_path, layers, combine, index):
     np.testing.assert_allclose(values, token_vectors().vectors, atol=5e-7)
 
 
-def test_the_id_is_an_extra_key_and_comes_last(tmp_path):
-    rows = [json.loads(line) for line in written(tmp_path)]
+def test_the_id_comes_last_and_numbers_are_those_of_the_output_type(tmp_path):
+    rows = [json.loads(line) for line in written(tmp_path, dtype="float16")]
     assert [list(row) for row in rows] == [["features", "id"]] * 3
     assert [row["id"] for row in rows] == IDS
-
-
-def test_numbers_are_those_of_the_output_type(tmp_path):
-    row = json.loads(written(tmp_path, dtype="float16")[0])
     expected = token_vectors().vectors[0].astype(np.float16).astype(float)
-    assert row["features"][0]["layers"][0]["values"] == [round(x, 6) for x in expected.tolist()]
+    found = rows[0]["features"][0]["layers"][0]["values"]
+    assert found == [round(x, 6) for x in expected.tolist()]
 
 
 halves = st.integers(-(2**20), 2**20).map(lambda n: n / 128)  # odd n: exactly half a millionth

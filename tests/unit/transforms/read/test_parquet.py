@@ -309,10 +309,7 @@ _FLIPS = """
 import sys
 from pathlib import Path
 from bert_embed.base.errors import InputError
-from bert_embed.transforms.plan import plan_blocks
-from bert_embed.transforms.listing import list_input
-from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.reader import document_blocks
+from tests.support.blocks import read_input
 
 path, bits = Path(sys.argv[1]), list(map(int, sys.argv[2].split(",")))
 whole = path.read_bytes()
@@ -321,12 +318,9 @@ for bit in bits:
     data = bytearray(whole)
     data[bit // 8] ^= 1 << bit % 8
     path.write_bytes(data)
-    rows = 0
     try:
-        for spec in plan_blocks(list_input([str(path)]).first(None), 1 << 20):
-            for block in document_blocks(spec, Columns(), 1000, 1 << 20, {}):
-                rows += len(block.texts) + len(block.part.rejected)
-        print(rows, flush=True)
+        blocks = read_input(path)
+        print(sum(len(block) + len(block.part.rejected) for block in blocks), flush=True)
     except InputError:
         print("refused", flush=True)
 """
