@@ -7,8 +7,9 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import chain, combinations
+from operator import or_
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -158,7 +159,7 @@ def later_outputs(outputs: Sequence[Output]) -> list[set[int]]:
         if (other := folder_of.setdefault(run, folder)) != folder:
             raise InputError(f"{other} and {folder} hold the same run: name one of them")
     later: list[set[int]] = []
-    continuing_run: dict[str, set[int]] = {}
+    continuing_run: dict[str, int] = {}  # numbers of outputs, as bits: a chain has all of each
     for number, (output, continued) in enumerate(
         zip(outputs, continued_runs(outputs), strict=True)
     ):
@@ -177,15 +178,15 @@ def later_outputs(outputs: Sequence[Output]) -> list[set[int]]:
                     "that it replaced or deleted come back: name it, or take them one by one"
                 )
             has_earlier |= earlier.run in folder_of
-            continuing_run.setdefault(earlier.run, set()).add(number)
-    for output in outputs:
-        continuing: set[int] = set()
-        runs = {output.record.run} if output.record else set()
-        while runs:
-            new = set().union(*(continuing_run.get(run, ()) for run in runs)) - continuing
+            continuing_run[earlier.run] = continuing_run.get(earlier.run, 0) | 1 << number
+    following = [continuing_run.get(one.record.run, 0) if one.record else 0 for one in outputs]
+    for new in following:
+        continuing = 0
+        while new:
             continuing |= new
-            runs = {record.run for n in new if (record := outputs[n].record)}
-        later.append(continuing)
+            several = (bits for n, bits in enumerate(following) if new >> n & 1)
+            new = reduce(or_, several) & ~continuing
+        later.append({n for n in range(len(outputs)) if continuing >> n & 1})
     return later
 
 
