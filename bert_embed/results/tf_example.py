@@ -282,12 +282,6 @@ def _parsed(records: Sequence[bytes], kinds: Mapping[str, type]) -> dict[str, Fe
     }
 
 
-def strings(column: FeatureColumn) -> list[list[bytes]]:
-    """Returns a feature of bytes as a list for each record."""
-    values = column.values.tolist()
-    return [values[start:stop] for start, stop in pairwise(column.splits.tolist())]
-
-
 def write_tfrecord(file: BinaryIO, table: pa.Table, kind: Kind, settings: Settings) -> None:
     """Writes a table of vectors of texts.
 
