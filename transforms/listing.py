@@ -135,10 +135,7 @@ def _suffixes(path: str) -> tuple[str, str]:
 
 
 def list_input(
-    patterns: Sequence[str],
-    input_format: str | None = None,
-    output: str | None = None,
-    looks: bool = True,
+    patterns: Sequence[str], input_format: str | None = None, output: str | None = None
 ) -> Listing:
     """Lists the files that the patterns name, sorted by path, each once.
 
@@ -171,7 +168,7 @@ def list_input(
         del infos[path]
         skipped[path] = LINKS
     listed_infos = [infos[path] for path in sorted(infos)]
-    looked = partial(_input_file, input_format=input_format, looks=looks, text=text)
+    looked = partial(_input_file, input_format=input_format, text=text)
     several = any(
         is_remote(info.path) and _suffixes(info.path)[0] in LOOKED_INTO for info in listed_infos
     )
@@ -399,7 +396,7 @@ def without_records(files: list[FileInfo]) -> list[FileInfo]:
     return [file for file in files if file.path not in records and not file.path.startswith(others)]
 
 
-def _input_file(info: FileInfo, input_format: str | None, looks: bool, text: str) -> InputFile:
+def _input_file(info: FileInfo, input_format: str | None, text: str) -> InputFile:
     suffix, end = _suffixes(info.path)
     compression = COMPRESSIONS.get(end)
     if input_format is None and suffix in OTHER_FORMATS:
@@ -420,7 +417,7 @@ def _input_file(info: FileInfo, input_format: str | None, looks: bool, text: str
     kind = text if kind == "text" else kind
     if kind == "parquet" and compression is not None:
         raise SettingError("input", f"{info.path} is compressed as a whole, unpack it: Parquet is")
-    if looks and kind not in ("parquet", "tfrecord"):
+    if kind not in ("parquet", "tfrecord"):
         forced = input_format is not None
         kind, compression = look_inside(info.path, kind, compression, suffix, forced)
     return InputFile(info, kind, compression, info.size)

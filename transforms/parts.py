@@ -142,10 +142,9 @@ class InputFile:
         size = sum(group.size for group in self.footer.groups)
         return size * self.stop // max(self.footer.rows, 1)
 
-    def as_block(self, start: int = 0, stop: int | None = None) -> "BlockSpec":
-        """The block of this file alone, or of a range of it."""
-        piece = Slice(0, self.info, start, self.stop if stop is None else stop)
-        settings = self.format, (piece,), self.compression, self.records
+    def as_block(self) -> "BlockSpec":
+        """The block of this file alone."""
+        settings = self.format, (Slice(0, self.info, 0, self.stop),), self.compression, self.records
         return BlockSpec(0, *settings, read_through=self.read_through)
 
 
