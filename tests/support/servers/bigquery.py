@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -141,14 +141,7 @@ def bigquery_server(gcs_root: Path, folder: Path) -> Iterator[BigQueryServer]:
 
 @contextmanager
 def _proxy(server: BigQueryServer, port: int) -> Iterator[str]:
-    handler = type(
-        "Handler",
-        (_Handler,),
-        {
-            **{"server_state": server, "port": port, "known": {}, "failed": {}, "changed": {}},
-            **{"schemas": {}, "filtered": set()},
-        },
-    )
+    handler = type("Handler", (_Handler,), {"server_state": server, "port": port})
     with serving(handler) as http:
         yield f"http://127.0.0.1:{http.server_port}"
 
@@ -165,11 +158,11 @@ class _Handler(Answering):
 
     server_state: BigQueryServer
     port: int
-    known: dict[str, str]  # id of a job to what the emulator calls it
-    failed: dict[str, dict[str, str]]  # id of a job to its error
-    schemas: dict[str, list[str]]  # id of a load job to the columns that it names
-    changed: dict[str, int]  # table to the milliseconds of the last change of its rows
-    filtered: set[str]  # tables that are read with a filter on their partitions alone
+    known: ClassVar[dict[str, str]] = {}  # id of a job to what the emulator calls it
+    failed: ClassVar[dict[str, dict[str, str]]] = {}  # id of a job to its error
+    schemas: ClassVar[dict[str, list[str]]] = {}  # id of a load job to the columns that it names
+    changed: ClassVar[dict[str, int]] = {}  # table to the milliseconds of its rows' last change
+    filtered: ClassVar[set[str]] = set()  # tables that are read with a filter on partitions alone
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
