@@ -338,8 +338,8 @@ def _refuse_tables(pattern: str, files: Sequence[FileInfo]) -> None:
     `_MOST_FOLDERS` are looked into, each of which takes requests.
     """
     paths = [file.path for file in files if file.path != absolute(pattern)]
-    folders = _folders_above(pattern, paths)
     for kind, (log, ending, reader) in _TABLES.items():
+        folders = _folders_above(pattern, paths, log.startswith("."))
         looked = partial(_has_log, log=log, ending=ending)
         among = re.compile(rf"(.*)/{re.escape(log)}/.*{re.escape(ending)}")
         roots = compress(folders, for_each(pattern, looked, folders))
@@ -352,15 +352,16 @@ def _refuse_tables(pattern: str, files: Sequence[FileInfo]) -> None:
             )
 
 
-def _folders_above(pattern: str, paths: Sequence[str]) -> list[str]:
+def _folders_above(pattern: str, paths: Sequence[str], hidden: bool) -> list[str]:
     """The folders in which files lie, upper ones first; a partition such as `year=2024` is none.
 
-    Where the pattern is a folder of a store, all below it is listed: those above it are left.
+    Of a folder of a store all below is listed, but for `hidden` files: else only those above it
+    are given.
     """
     above = set[str]()
     place = absolute(pattern).rstrip("/")
     for folder in {path.rpartition("/")[0] for path in paths}:
-        if is_remote(pattern) and f"{folder}/".startswith(f"{place}/"):
+        if is_remote(pattern) and not hidden and f"{folder}/".startswith(f"{place}/"):
             folder = place.rpartition("/")[0]
         while folder not in above and not folder.endswith("/") and folder.strip("/"):
             above.add(folder)
