@@ -20,12 +20,6 @@ pytestmark = pytest.mark.slow
 PARTS = 40
 
 
-def reopen(gcs, bucket):
-    """As after a kill at the very end: everything is there, but the record says `running`."""
-    blob = gcs.client.bucket(bucket).blob("out/run.json")
-    blob.upload_from_string(blob.download_as_bytes().replace(b'"done"', b'"running"'))
-
-
 LINES = "".join(f"{n:04d} a line of a text\n" for n in range(PARTS * 4))
 IN_PARTS = {"block_bytes": len(LINES) // PARTS, "report": "false"}  # which reads what was written
 
@@ -43,8 +37,10 @@ def test_finished_blocks_are_found_by_one_listing(gcs, parts, proxied, tiny_bund
     url, output = parts
     assert record(output)["counts"]["parts"] == PARTS
     whole = files(output)
-    reopen(gcs, "parts")
-    gcs.client.bucket("parts").blob("out/_state/blocks/0000020-00000.json").delete()
+    bucket = gcs.client.bucket("parts")
+    run = bucket.blob("out/run.json")  # as after a kill at the very end
+    run.upload_from_string(run.download_as_bytes().replace(b'"done"', b'"running"'))
+    bucket.blob("out/_state/blocks/0000020-00000.json").delete()
     proxied.forget()
     assert embed(url, tiny_bundle, "gs://parts/in.txt", **IN_PARTS) == 0
     assert files(output) == whole

@@ -25,21 +25,18 @@ from tests.support.engines import load_watched
 from tests.support.rounding import assert_near
 
 
-def failing_embedder(bundle, poison):
-    """Fails on every row that holds a given token, as a model might."""
-    (number,) = load_tokenizer(bundle).encode(poison)[1:-1]
+def embedded(bundle, texts, spec):
+    """With a model that fails on every row that holds the token z, as one might."""
+    (number,) = load_tokenizer(bundle).encode("z")[1:-1]
 
     def fail(ids):
         if (ids == number).any():
             raise ArithmeticError("a text would stand here")
 
-    return Embedder(bundle, VectorSpec(), threads=1, load_engine=partial(load_watched, fail))
-
-
-def embedded(bundle, texts, spec, poison="z", **columns):
     places = pa.array([f"in.txt:{n}" for n in range(len(texts))])
-    block = DocumentBlock(Part(0, 0, records=len(texts)), places, texts, places, **columns)
-    embedder = failing_embedder(bundle, poison)
+    block = DocumentBlock(Part(0, 0, records=len(texts)), places, texts, places)
+    engine = partial(load_watched, fail)
+    embedder = Embedder(bundle, VectorSpec(), threads=1, load_engine=engine)
     handler = BlockModelHandler(bundle.path, bundle.fingerprint, VectorSpec(), spec, 64, 1)
     return handler.run_inference(token_block(block, embedder.tokenizer, spec), embedder)[0]
 

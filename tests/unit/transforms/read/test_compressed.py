@@ -124,36 +124,31 @@ class Counted:
         return found
 
 
-def decompressed_by(output, *arguments):
-    """Bytes that a run decompresses of its input; a report reads texts again."""
-    Counted.bytes = 0
-    assert embed(output, *arguments, block_bytes=1 << 11, part_docs=100, report="false") == 0
-    return Counted.bytes
-
-
 @pytest.mark.slow
 def test_a_run_decompresses_a_file_once_and_so_does_its_continuation(
     tmp_path, tiny_bundle, monkeypatch
 ):
     (tmp_path / "in.txt.bz2").write_bytes(bz2.compress(LINES))
     monkeypatch.setattr("bz2.BZ2Decompressor", Counted)
-    check(tmp_path / "out", tmp_path / "out", tiny_bundle, tmp_path / "in.txt.bz2")
+    output = tmp_path / "out"
 
+    def decompressed():
+        """Bytes beyond the file that a run decompresses; a report reads texts again."""
+        Counted.bytes = 0
+        small = {"block_bytes": 1 << 11, "part_docs": 100, "report": "false"}
+        assert embed(output, tiny_bundle, tmp_path / "in.txt.bz2", **small) == 0
+        return Counted.bytes - len(LINES)
 
-def check(output, folder, *arguments):
-    """Runs, loses all but twenty parts, and runs again; `folder` is where the output is."""
-    begun = decompressed_by(output, *arguments) - len(LINES)
-    assert 0 <= begun < FIRST_LOOKS
-    first = files(folder)
-    places = [int(each.rsplit(":", 1)[1]) for each in rows(folder)["id"]]
+    assert 0 <= decompressed() < FIRST_LOOKS
+    first = files(output)
+    places = [int(each.rsplit(":", 1)[1]) for each in rows(output)["id"]]
     assert places == [place for place, byte in enumerate(b"\n" + LINES[:-1]) if byte == 10]
-    for path in block_records(folder)[20:]:
+    for path in block_records(output)[20:]:
         path.unlink()
-    again = decompressed_by(output, *arguments) - len(LINES)
-    assert 0 <= again < FIRST_LOOKS
-    assert files(folder) == first
-    assert record(folder)["counts"]["parts_reused"] == 20
-    assert not list(folder.glob("_state/texts/*"))
+    assert 0 <= decompressed() < FIRST_LOOKS
+    assert files(output) == first
+    assert record(output)["counts"]["parts_reused"] == 20
+    assert not list(output.glob("_state/texts/*"))
 
 
 NUMBERED = [f"line {n}" for n in range(2005)]
