@@ -178,13 +178,13 @@ def without_rows(block: EmbeddingBlock) -> EmbeddingBlock:
     )
 
 
-def read_blocks(specs, output, part_docs, block_bytes, run="run"):
+def read_blocks(specs, output, part_docs, block_bytes):
     """The documents of BlockSpecs, and what an attempt before finished of them."""
 
     def read(spec, done):
         return document_blocks(spec, Columns(), part_docs, block_bytes, done)
 
-    return read_unfinished(specs, OutputFolder(str(output)), run, read, DocumentBlock)
+    return read_unfinished(specs, OutputFolder(str(output)), "run", read, DocumentBlock)
 
 
 def read_input(place, columns=None, block_bytes=1 << 20, limit=None, part_docs=1000):

@@ -21,15 +21,13 @@ def count(bigquery, dataset, table="v"):
     return bigquery.rows(f"SELECT COUNT(*) FROM `test-project.{dataset}.{table}`")[0][0]
 
 
-def ids(bigquery, dataset, table="v"):
-    found = bigquery.rows(f"SELECT id FROM `test-project.{dataset}.{table}` ORDER BY id")
+def ids(bigquery, dataset):
+    found = bigquery.rows(f"SELECT id FROM `test-project.{dataset}.v` ORDER BY id")
     return [row[0] for row in found]
 
 
 def interrupted(output):
-    """Puts a finished run back to where a kill between the end of its load job and the record of
-    it would have left it.
-    """
+    """Puts a finished run back to where a kill between its load job and its record leaves it."""
     unfinished = {**record(output), "status": "running"}
     unfinished.pop("loads", None)
     (output / "run.json").write_text(json.dumps(unfinished))

@@ -42,14 +42,14 @@ def blocks(texts, **columns):
     return DocumentBlock(Part(3, 1, records=len(texts)), ids, texts, ids, **columns)
 
 
-def reading(spec, prompt_tokens=0, vocabulary=1000):
-    return ExampleReading(TOKENIZER, vocabulary, 2, spec, prompt_tokens)
+def reading(spec, prompt_tokens=0):
+    return ExampleReading(TOKENIZER, 1000, 2, spec, prompt_tokens)
 
 
-def read_back(data, spec, prompt_tokens=0, vocabulary=1000):
+def read_back(data, spec, prompt_tokens=0):
     records = [record for some in unframed([bytes(data)]) for record in some]
     begins = document_begins(records, spec.in_windows)
-    known = reading(spec, prompt_tokens, vocabulary)
+    known = reading(spec, prompt_tokens)
     return example_block(Part(3, 1), "file", records, begins, 0, known, NONE)
 
 
