@@ -47,7 +47,8 @@ class WriteDeleted(Step):
         self, collections: tuple[beam.PCollection, beam.PCollection]
     ) -> beam.PCollection[Verdict]:
         verdict, changes = collections
-        counts = changes | "Count" >> beam.Map(_counts) | "Sum" >> beam.CombineGlobally(_sum)
+        counts = changes | "Count" >> beam.Map(lambda bucket: bucket[1].counts)
+        counts = counts | "Sum" >> beam.CombineGlobally(_sum)
         verdict = verdict | "Judge changes" >> beam.Map(self.judge, beam.pvalue.AsSingleton(counts))
         is_marked = verdict | "Is marked" >> beam.Map(
             lambda verdict: verdict.changes is not None and verdict.changes.withheld is None
@@ -69,12 +70,6 @@ class WriteDeleted(Step):
         kept = changes | "Kept" >> beam.Map(lambda bucket: bucket[1].kept)
         sides = beam.pvalue.AsIter(written), beam.pvalue.AsIter(kept)
         return verdict | "Add files" >> beam.Map(_with_files, *sides, self.output, self.run)
-
-
-def _counts(bucket: tuple[int, Changes]) -> ChangeCounts:
-    changes = bucket[1]
-    facts = changes.new, changes.changed, len(changes.gone), changes.earlier, changes.unread
-    return ChangeCounts(*facts)
 
 
 def _sum(several: Iterable[ChangeCounts]) -> ChangeCounts:

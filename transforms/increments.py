@@ -33,6 +33,7 @@ from bert_embed.results.files import (
     suffixes,
 )
 from bert_embed.results.names import DELETED, part_of
+from bert_embed.results.run_record import ChangeCounts
 from bert_embed.storage.files import (
     checksum,
     is_remote,
@@ -163,10 +164,7 @@ def last_of_each_id(earlier: EarlierKeys) -> EarlierKeys:
 class Changes:
     """What became of the documents of earlier outputs, and how many of the input are new."""
 
-    new: int
-    changed: int
-    earlier: int  # documents of the earlier outputs, their newest versions
-    unread: int  # records of the input without an id
+    counts: ChangeCounts  # of the earlier documents their newest versions
     gone: EarlierKeys  # a row for each document that the input lacks
     replaced: EarlierKeys  # for each document with pieces whose text is another now
     kept: dict[str, str] = field(default_factory=dict)  # what `write_keys` gave
@@ -188,14 +186,15 @@ def compared(inputs: InputKeys, last: EarlierKeys) -> tuple[np.ndarray, Changes]
     changed = read & had & ~existing
     there = np.isin(documents.id_hash, inputs.id_hash[inputs.block != _UNREAD])
     other = np.isin(documents.id_hash, inputs.id_hash[changed]) & (documents.pieces > 0)
-    changes = Changes(
+    gone = documents.take(np.flatnonzero(~there))
+    counts = ChangeCounts(
         new=int((read & ~had).sum()),
         changed=int(changed.sum()),
+        gone=len(gone),
         earlier=len(documents),
         unread=int((inputs.block == _UNREAD).sum()),
-        gone=documents.take(np.flatnonzero(~there)),
-        replaced=documents.take(np.flatnonzero(other)),
     )
+    changes = Changes(counts, gone, replaced=documents.take(np.flatnonzero(other)))
     return existing & read, changes
 
 
