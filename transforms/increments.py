@@ -85,9 +85,6 @@ class _KeyColumns:
         return join([cls(*none), *several])
 
 
-_C = TypeVar("_C", bound=_KeyColumns)
-
-
 @dataclass(frozen=True)
 class InputKeys(_KeyColumns):
     """The keys of the input, a row a record, those that were rejected with an id among them."""
@@ -116,26 +113,12 @@ _K = TypeVar("_K", InputKeys, EarlierKeys)
 _REJECTED, _UNREAD = -1, -2  # in place of a block: without a document; without an id, too
 
 
-@dataclass(frozen=True)
-class InputPlaces(_KeyColumns):
-    """Places of documents in the input: columns of `InputKeys`."""
-
-    DTYPES: ClassVar = (np.int64, np.int64)
-    block: np.ndarray
-    place: np.ndarray
-
-
 def in_buckets(keys: _K, buckets: int) -> Iterator[tuple[int, _K]]:
     """Distributes keys to buckets by their ids; all rows of an id are in one bucket."""
     half = np.uint64(32)
-    return dealt_out(keys, ((keys.id_hash >> half) * np.uint64(buckets)) >> half)
-
-
-def dealt_out(keys: _C, number: np.ndarray) -> Iterator[tuple[int, _C]]:
-    """Groups rows by their number, integers `[rows]`."""
-    order, groups = grouped(number)
-    for group, start, stop in groups:
-        yield group, keys.take(order[start:stop])
+    order, groups = grouped(((keys.id_hash >> half) * np.uint64(buckets)) >> half)
+    for bucket, start, stop in groups:
+        yield bucket, keys.take(order[start:stop])
 
 
 def _have_text(inputs: InputKeys, last: EarlierKeys) -> np.ndarray:
@@ -540,14 +523,14 @@ class SkipExisting(Step):
 
 @dataclass(eq=False)
 class _Compare(beam.DoFn):
-    """Gives the places of a bucket's documents to skip, by the ranges of their blocks."""
+    """Gives blocks and places, int64 `[documents, 2]`, of those to skip, by ranges of blocks."""
 
     keeper: OutputFolder | None
 
     def process(
         self, bucket: tuple[int, dict[str, Iterable[Any]]]
     ) -> Iterator[
-        tuple[int, InputPlaces] | beam.pvalue.TaggedOutput[Literal["changes"], tuple[int, Changes]]
+        tuple[int, np.ndarray] | beam.pvalue.TaggedOutput[Literal["changes"], tuple[int, Changes]]
     ]:
         number, keys = bucket
         with RedactErrors("compare ids"):
@@ -557,16 +540,18 @@ class _Compare(beam.DoFn):
         if self.keeper is not None:
             changes = replace(changes, kept=write_keys(self.keeper, number, last))
         yield beam.pvalue.TaggedOutput("changes", (number, changes))
-        skipped = InputPlaces(inputs.block[existing], inputs.place[existing])
-        yield from dealt_out(skipped, skipped.block // BLOCK_RANGE)
+        skipped = np.stack([inputs.block, inputs.place], axis=1)[existing]
+        order, groups = grouped(skipped[:, 0] // BLOCK_RANGE)
+        yield from ((number, skipped[order[start:stop]]) for number, start, stop in groups)
 
 
 def _attach_skips(block_range: tuple[int, dict[str, Iterable[Any]]]) -> Iterator[BlockSpec]:
-    skipped = InputPlaces.joined(block_range[1]["skipped"])
-    skipped = skipped.take(np.lexsort((skipped.place, skipped.block)))
+    skipped = np.concatenate([np.empty((0, 2), np.int64), *block_range[1]["skipped"]])
+    skipped = skipped[np.lexsort((skipped[:, 1], skipped[:, 0]))]
+    blocks, all_places = np.ascontiguousarray(skipped.T)
     for spec in block_range[1]["specs"]:
-        first, last = np.searchsorted(skipped.block, [spec.number, spec.number + 1])
-        places = skipped.place[first:last]
+        first, last = np.searchsorted(blocks, [spec.number, spec.number + 1])
+        places = all_places[first:last]
         if spec.cut is not None:
             places = places_of_part(places, spec.cut.part.number)
         yield replace(spec, skipped=places.tobytes())
