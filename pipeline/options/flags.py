@@ -147,7 +147,7 @@ def not_negative(name: str, value: Any) -> float:
     """A finite number of at least 0."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise SettingError(name, f"must be a number, got {value!r}") from None
     if not 0 <= number < math.inf:
         raise SettingError(name, f"must be at least 0, got {number:g}")
@@ -216,7 +216,9 @@ class Share:
         text = one_text(name, value)
         if not re.fullmatch(self.pattern, text, re.ASCII):
             raise SettingError(name, f"must be a whole number or a share such as 1%, got {text!r}")
-        if text.endswith("%") and float(text[:-1]) > 100:
+        if not text.endswith("%"):
+            AT_LEAST_ZERO(name, text)
+        elif float(text[:-1]) > 100:
             raise SettingError(name, f"must be at most 100%, got {text!r}")
         return text
 
@@ -234,7 +236,7 @@ def true_or_false(name: str, value: Any) -> bool:
 class Day:
     """A day, or the time of day at which one begins."""
 
-    pattern: str = "[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{2}:[0-9]{2}"
+    pattern: str = "[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}|[0-9]{2}:[0-9]{2}"
 
     def __call__(self, name: str, value: Any) -> str:
         text = one_text(name, value)

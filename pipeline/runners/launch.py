@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import socket
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -70,7 +71,7 @@ def check_job_server(job: RunnerOptions, connects: bool) -> None:
     if not connects or address in _NOT_AN_ADDRESS:
         return
     host, _, port = address.rpartition("://")[2].rstrip("/").rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) >= 1 << 16:
         raise UsageError(f"{flag} must be a host and a port, such as localhost:8099, not {address}")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _SECONDS).close()

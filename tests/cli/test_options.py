@@ -198,6 +198,8 @@ def said_of(door, given, path, capsys):
         ("layers", "x", "--layers must be numbers with commas, such as -1,-2, got 'x'"),
         ("max_rejected", "many", "--max_rejected must be a whole number or a share"),
         ("max_rejected", "200%", "--max_rejected must be at most 100%"),
+        ("max_rejected", "9" * 5000, "--max_rejected must be at most 9,223,372,036,854,775,807,"),
+        ("today", "0001-01-01", "--today must be a day such as 2026-03-01, or a time"),
         ("normalize", "yes", "--normalize must be true or false, got 'yes'"),
         ("precision", "int4", "--precision must be one of float32,"),
         ("chunk", "line:4", "--chunk must be one of sentence, paragraph, tokens, got 'line'"),

@@ -191,6 +191,8 @@ def test_an_address_that_is_missing_or_none(run):
         ("PortableRunner", {}, "--job_endpoint is missing"),
         ("PortableRunner", {"job_endpoint": "localhost"}, "must be a host and a port, such as lo"),
         ("PortableRunner", {"job_endpoint": "localhost:x"}, "must be a host and a port"),
+        ("PortableRunner", {"job_endpoint": "localhost:99999"}, "must be a host and a port"),
+        ("PortableRunner", {"job_endpoint": f"localhost:{10**25}"}, "must be a host and a port"),
         # Runners that would download a server.
         ("FlinkRunner", {}, "--job_endpoint is missing: give --runner FlinkRunner the address"),
         ("spark", {}, "--job_endpoint is missing: give --runner spark the address"),
