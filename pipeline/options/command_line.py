@@ -243,13 +243,21 @@ def _settings(path: str) -> dict[Any, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError("config", f"{path} cannot be read: {error_text(error)}") from error
     except (yaml.YAMLError, ValueError) as error:  # such as 2026-02-30
-        problem = " ".join(str(error).split())
-        raise SettingError("config", f"{path} is not YAML: {problem}") from error
+        raise SettingError("config", f"{path} is not YAML: {_yaml_problem(error)}") from None
     if not isinstance(settings, dict) or "config" in settings:
         raise SettingError("config", f"{path} must hold flags, one `name: value` a line")
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise SettingError("config", f"{path} names {twice} twice; give several values as a list")
     return settings
+
+
+def _yaml_problem(error: Exception) -> str:
+    """What is wrong, and in which lines: neither a line nor a word of it, which may be a secret."""
+    names = ("context", "problem")
+    parts = [(getattr(error, name, None), getattr(error, f"{name}_mark", None)) for name in names]
+    said = [f"line {mark.line + 1}: {text}" if mark else text for text, mark in parts if text]
+    said = [re.sub("(alias|anchor|tag) '.*'", r"\1", text) for text in said]
+    return "; ".join(said) or " ".join(str(error).split())
 
 
 _NEGATIVE = re.compile(r"-\d")  # begins a value, no flag

@@ -248,7 +248,7 @@ def test_empty_lists_are_as_if_not_given():
         ("embed", "overwite: false", ": unknown flag --no_overwite"),
         ("embed", "[1, 2]", " must hold flags"),
         ("embed", "input: !!python/object/apply:os.system ['touch ran']", " is not YAML"),
-        ("embed", "a: [", " is not YAML"),
+        ("embed", "a: 1\nb: 'x", " is not YAML: line 2: while scanning a quoted scalar; line"),
         ("embed", "output: 2026-02-30", " is not YAML"),
         ("embed", "input: a\ninput: b", " names input twice"),
         ("tokenize", "pooling: cls", ": unknown flag --pooling"),

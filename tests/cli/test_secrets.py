@@ -61,9 +61,10 @@ def test_a_configuration_file_may_hold_them_too(run):
     texts = {"in.txt": "the bank\nof the river\n"}
     (config,) = run.written({"run.yaml": f"s3_secret_access_key: {SECRET}\nmax_seq_length: 16\n"})
     assert SECRET.encode() not in everything(run(texts, config=config))
-    run.written({"run.yaml": f"s3_secret_access_kei: {SECRET}\n"})
-    run(texts, "other", code=2, config=config)
-    assert SECRET not in run.out + run.err
+    for wrong in ("s3_secret_access_kei: {}", 'key: "{}', "key: *{}", "key: !{} a"):
+        run.written({"run.yaml": f"{wrong.format(SECRET)}\n"})
+        run(texts, "other", code=2, config=config)
+        assert SECRET not in run.out + run.err
 
 
 def test_the_command_that_continues_shows_none(tmp_path, tiny_bundle):
