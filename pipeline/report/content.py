@@ -213,8 +213,8 @@ def _neighbours(sample: Sample, usable: np.ndarray) -> list[dict[str, Any]]:
 def _drawn(ids: np.ndarray) -> list[int]:
     """Rows of up to ten different documents."""
     draw = np.random.default_rng(0)
-    tenths = np.array_split(np.arange(len(ids)), min(len(ids), _ASKED))
-    rows = [int(draw.choice(tenth)) for tenth in tenths]
+    tenths = np.array_split(np.arange(len(ids)), _ASKED)
+    rows = [int(draw.choice(tenth)) for tenth in tenths if len(tenth)]
     return sorted({int(ids[row]): row for row in rows}.values())
 
 

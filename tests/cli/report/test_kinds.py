@@ -6,7 +6,7 @@ import pytest
 import bert_embed
 from tests.support.command import write_json
 from tests.support.loads import load
-from tests.support.outputs import content
+from tests.support.outputs import content, write_output
 
 TEXTS = [f"the bank of the red river and {n % 7} seven stars of money" for n in range(30)]
 
@@ -91,6 +91,14 @@ def test_vectors_that_are_not_healthy_are_reported(run):
     assert copies["vectors"]["equal"] == 24
     assert "Equal vectors" not in found_bad(copies)
     assert "map" not in copies
+
+
+def test_vectors_of_zeros_alone_give_a_page_that_says_so(tmp_path, command):
+    output = write_output(tmp_path / "zeros", np.zeros((3, 8), np.float32))
+    command("report", output)
+    page = content(output)
+    assert found_bad(page) == {"NaN and zero vectors"}
+    assert (page["vectors"]["zero"], page["documents"]["ids"], page["neighbours"]) == (3, [], [])
 
 
 def test_examples_have_a_page_on_request(corpus, tiny_bundle, tmp_path, command):
