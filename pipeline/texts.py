@@ -1,16 +1,18 @@
 """Finds the texts of hits: those that an output holds, or else those of its run's input."""
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from bert_embed.base.errors import InputError, error_text
 from bert_embed.pipeline.options.flags import looks_like_table
 from bert_embed.pipeline.report.sample import Run, Sample
 from bert_embed.pipeline.run.columns import extra_schema, recorded_columns
+from bert_embed.results.columns import python_values
 from bert_embed.results.files import row_batches
 from bert_embed.results.names import copied_columns, parse_name
 from bert_embed.results.run_record import RunRecord
@@ -59,7 +61,7 @@ def _kept_rows(
             rows=_ROWS,
             chosen=chosen,
         )
-        values = [row for batch in batches for row in batch.columns.to_pylist()]
+        values = [row for batch in batches for row in _python_rows(batch.columns)]
         for missing in sorted({*columns} - {*values[0]}):
             raise InputError(
                 f"{folder} is damaged: {name} has no column {missing}, which run.json names"
@@ -67,6 +69,11 @@ def _kept_rows(
         for row, kept in zip(chosen.tolist(), values, strict=True):
             found[name, row] = {"text": kept.pop("text", None), "columns": kept}
     return found
+
+
+def _python_rows(table: pa.RecordBatch | pa.Table) -> Iterator[dict[str, Any]]:
+    for values in zip(*map(python_values, table.columns), strict=True):
+        yield dict(zip(table.column_names, values, strict=True))
 
 
 def sample_texts(

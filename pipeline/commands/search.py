@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
+
 from bert_embed.base.errors import counted
 from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.pipeline.console import answer, answer_json, warn
@@ -58,10 +60,11 @@ def _json(query: str, hits: Sequence[Hit]) -> str:
         row: dict[str, Any] = {"rank": rank, "score": hit.score, "id": hit.id, "text": hit.text}
         if hit.start is not None:
             row |= {"start": hit.start, "stop": hit.stop}
-        if hit.columns:
-            row["columns"] = hit.columns
+        if hit.columns:  # NaN, which is no JSON, becomes null
+            columns = orjson.dumps(hit.columns, str, orjson.OPT_PASSTHROUGH_DATETIME)
+            row["columns"] = orjson.loads(columns)
         rows.append(row | {"output": hit.folder, "file": hit.file})
-    return json.dumps({"query": query, "hits": rows}, ensure_ascii=False, default=str)
+    return json.dumps({"query": query, "hits": rows}, ensure_ascii=False)
 
 
 def _named_outputs(named: Sequence[str]) -> list[str]:

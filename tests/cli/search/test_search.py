@@ -1,8 +1,11 @@
 """Search finds what the vectors say is near, and shows the documents."""
 
-import json
+import math
 import sys
 
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
@@ -40,7 +43,7 @@ def output(outputs):
 
 def hits_of(printed):
     """The lines of JSON, one a query."""
-    return [json.loads(line) for line in printed.out.splitlines()]
+    return [orjson.loads(line) for line in printed.out.splitlines()]
 
 
 @pytest.mark.parametrize("output_format", ["parquet", "jsonl"])
@@ -119,6 +122,17 @@ def test_hits_show_the_extra_columns(run, command, keep_text):
     [line] = hits_of(command("search", output, "the bank", "--json"))
     assert [hit["columns"] for hit in line["hits"]] == wanted
     assert [hit.columns for hit in bert_embed.nearest(str(output), ["the bank"], k=2)[0]] == wanted
+
+
+def test_columns_that_json_or_python_cannot_hold_are_shown(tmp_path, run, command):
+    """NaN, nanoseconds without pandas, and the year 10000."""
+    table = {"text": ["the bank"], "none": [math.nan], "fine": pa.array([1], pa.time64("ns"))}
+    table["beyond"] = pa.array([253402300800], pa.timestamp("s"))
+    pq.write_table(pa.table(table), tmp_path / "in.parquet")
+    output = run(tmp_path / "in.parquet", extra_columns="none,fine,beyond")
+    [line] = hits_of(command("search", output, "the bank", "--json"))
+    wanted = {"none": None, "fine": "00:00:00", "beyond": "10000-01-01 00:00:00.000"}
+    assert line["hits"][0]["columns"] == wanted
 
 
 def test_a_query_without_a_vector_is_one_sentence(poisoned_bundle, run, command):
