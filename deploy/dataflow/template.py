@@ -11,12 +11,13 @@ from bert_embed.pipeline.cli import exit_code
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.command_line import read_options
 from bert_embed.pipeline.options.embed import FLAGS, Options
-from bert_embed.pipeline.options.flags import POSITIVE, looks_like_table
+from bert_embed.pipeline.options.flags import Whole, looks_like_table
 from bert_embed.results.run_record import read_record
 from bert_embed.storage.files import list_files
 from bert_embed.transforms.bigquery.client import bigquery_client, get_table, table_name
 
 _DAY = re.compile(r"\{[^{}]*\}")
+_CATCH_UP = Whole(1, 3660)  # days
 
 
 def template_options(words: Sequence[str]) -> Options:
@@ -40,7 +41,7 @@ def _options_and_days(words: Sequence[str]) -> tuple[Options, int]:
         if name == "config":
             config = value
         elif name == "catch_up_days":
-            days = POSITIVE(name, value)
+            days = _CATCH_UP(name, value)
         elif name not in FLAGS:
             beam_args.append(word)
         elif FLAGS[name].is_repeated:
@@ -91,13 +92,11 @@ def oldest_due(options: Options, days: int, now: datetime.datetime) -> Options:
 
 
 def _is_due(options: Options) -> bool:
-    record = read_record(options.output)
-    return not (record and record.is_done) and all(map(_is_there, options.input))
+    record, is_there = read_record(options.output), _is_table if options.reads_table else list_files
+    return not (record and record.is_done) and all(map(is_there, options.input))
 
 
-def _is_there(place: str) -> bool:
-    if not looks_like_table(place):
-        return bool(list_files(place))
+def _is_table(place: str) -> bool:
     table = table_name(place, "input")
     with bigquery_client(table.project) as client:
         return get_table(client, table) is not None

@@ -14,7 +14,7 @@ from bert_embed.pipeline.options.command_line import parse_embed
 from bert_embed.pipeline.options.embed import FLAGS
 from bert_embed.pipeline.run.prepare import with_dates
 from deploy.dataflow.metadata import metadata_text
-from deploy.dataflow.template import run_template, template_options
+from deploy.dataflow.template import oldest_due, run_template, template_options
 from tests.integration.deploy.test_terraform import SIMPLE, SOURCES
 from tests.support.command import ROOT, record
 from tests.support.daily import DATAFLOW, printed
@@ -185,6 +185,7 @@ def test_a_wrong_parameter_of_the_template_is_named():
     for word, message in (
         ("input", "input is not name=value"),
         ("--poolin=cls", "unknown flag --poolin; did you mean --pooling?"),
+        ("--catch_up_days=99999999", "catch_up_days must be at most 3,660, got '99999999'"),
     ):
         with pytest.raises(ValueError, match=re.escape(message)):
             template_options([*given, word])
@@ -272,6 +273,15 @@ def test_days_without_a_day_in_the_output_are_refused(cloud, tiny_bundle, tmp_pa
     launch = launcher(cloud, tiny_bundle, tmp_path)
     assert launch("02T02:17", "--catch_up_days=2", "--output=gs://days/all") == (2, None)
     assert "catch_up_days 2 requires a day in output" in capsys.readouterr().err
+
+
+def test_a_day_is_due_of_a_table_whose_name_could_be_a_files(bigquery, tmp_path):
+    for day in (1, 2):
+        bigquery.fill(f"acme.due.t_2026030{day}", [("text", "STRING", "NULLABLE")], [])
+    words = ["--input=acme.due.t_{yesterday:%Y%m%d}", f"--output={tmp_path}/{{yesterday}}"]
+    options = template_options([*words, "--input_format=bigquery"])
+    now = datetime.datetime(2026, 3, 3, tzinfo=datetime.UTC)
+    assert oldest_due(options, 5, now).input == ("acme.due.t_20260301",)
 
 
 def test_the_schedule_launches_more_often_than_days_begin():
