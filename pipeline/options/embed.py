@@ -78,12 +78,12 @@ _MISSING = {
     "input": "give the files to embed, such as 'texts/*.txt'",
     "output": "give a folder for the vectors, such as build/out",
 }
+OF_CSV = "csv_quoting", "csv_separator", "csv_header"
 # What a run computes, and nothing about where it reads, runs, loads or removes: all that is taken
 # from a run.json, which somebody else may have written.
 OF_RESULT = (
     *("input_format", "text_column", "text_b_column", "extra_columns", "id_column"),
-    *("csv_quoting", "csv_separator", "csv_header"),
-    *("limit", "max_rejected", "max_deleted", "skip_blocks"),
+    *(*OF_CSV, "limit", "max_rejected", "max_deleted", "skip_blocks"),
     *("block_bytes", "output_format", "output_dtype"),
     *("keep_text", "report", "granularity", "vectors", "top_k"),
     *("layers", "layer_combine", "pooling", "max_seq_length"),
@@ -512,6 +512,10 @@ def _fitting(kind: Kind) -> str:
 def _of_places(options: Options) -> Iterator[tuple[str, ...]]:
     if options.query is not None and options.input:
         yield "query", "conflicts with input, give only one", "input"
+    if options.query is not None and options.input_format not in (None, "bigquery"):
+        yield "query", f"conflicts with input_format {options.input_format}", "input_format"
+    for name in _given(options, *OF_CSV) if options.reads_table else ():
+        yield name, "is for CSV, not for rows of BigQuery"
     if options.query is None and options.reads_table and len(options.input) > 1:
         said = "takes one BigQuery table and nothing beside it; a query can join several"
         yield "input", said

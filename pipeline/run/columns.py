@@ -16,7 +16,7 @@ from bert_embed.bundle.bundle import Bundle
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.models.heads.scores import LABEL
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options.embed import DEFAULTS, Options
+from bert_embed.pipeline.options.embed import DEFAULTS, OF_CSV, Options
 from bert_embed.results.columns import is_list, loaded_types
 from bert_embed.results.run_record import RunRecord
 from bert_embed.settings import HEADINGS, TextSpec, context_columns
@@ -71,7 +71,6 @@ _MOST_SEARCHED = 256 << 20  # bytes in which a field is looked for that no first
 _MOST_SEARCHED_FOR_IDS = 16 << 20  # likewise in every run without ids
 NO_ID_COLUMN = ""  # as --id_column: each document is named by its place
 RELATIVE_PLACES = "./"  # likewise, by its place below the folder of the input
-_OF_CSV = "csv_quoting", "csv_separator", "csv_header"
 _COMMA = re.compile(r"\s*,\s*")
 _RECORDS = "JSON lines, CSV and Parquet"
 
@@ -94,7 +93,7 @@ def named_columns(options: Options, existing: Collection[str] = ()) -> Columns:
         text=text,
         id=None if options.id_column in (NO_ID_COLUMN, RELATIVE_PLACES) else options.id_column,
         text_b=options.text_b_column,
-        **{name: getattr(options, name) for name in _OF_CSV},
+        **{name: getattr(options, name) for name in OF_CSV},
         context=context_columns(options.chunk_context or ()),
         loads=options.loads_table,
     )
@@ -104,7 +103,7 @@ def recorded_columns(record: RunRecord, files: Sequence[InputFile]) -> Columns:
     """The columns of a run, as `input_columns` found them; the extra ones apart."""
     source, options = record.input, DEFAULTS | record.options
     is_relative = options["id_column"] == RELATIVE_PLACES
-    of_csv = {name: options[name] for name in _OF_CSV}
+    of_csv = {name: options[name] for name in OF_CSV}
     return Columns(
         text=source.text_column,
         id=source.id_column,
@@ -173,7 +172,7 @@ def input_columns(options: Options, files: list[InputFile]) -> tuple[Columns, st
     if options.id_column == RELATIVE_PLACES:
         columns = replace(columns, base=folder_above(options.input, files))
     formats = {file.format for file in files}
-    for flag in _OF_CSV if "csv" not in formats else ():
+    for flag in OF_CSV if "csv" not in formats else ():
         if getattr(options, flag) != DEFAULTS[flag]:
             raise UsageError(f"--{flag} is for CSV, and --input names none")
     if formats == {"tfrecord"}:

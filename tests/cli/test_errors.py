@@ -47,6 +47,11 @@ REFUSED = [
         "--chunk_context document takes the mean of tokens and conflicts with --pooling cls",
     ),
     ("--chunk_context=title", "--chunk_context requires --chunk"),
+    ("embed --query=SELECT --input_format=csv", "--query conflicts with --input_format csv"),
+    (
+        "embed --input=acme-x:d.t --csv_header=a",
+        "--csv_header is for CSV, not for rows of BigQuery",
+    ),
     ("--device=gpu", "--device gpu: tensorflow sees no GPU on this machine"),
     ("--output=bq://project.texts.vectors", "give --output_format bigquery and the table"),
     ("--output=hdfs://nodes/a", "hdfs://nodes/a: files are read and written on this machine, gs:"),
