@@ -6,6 +6,7 @@ python -m deploy.cron.embed_day --input '/data/texts/{day}' --output /data/vecto
 
 import argparse
 import datetime
+import glob
 import os
 import re
 import sys
@@ -157,7 +158,7 @@ def _days_before(root: str, args: argparse.Namespace) -> list[str]:
 
 def _folders_before(root: str, day: str, earlier: str, begun: frozenset[str]) -> Iterator[str]:
     if earlier == "all":
-        files = list_files(join(root, f"*/{RUN_FILE}"))
+        files = list_files(join(glob.escape(root), f"*/{RUN_FILE}"))
         names = sorted({*begun, *(file.path.split("/")[-2] for file in files)})
         yield from (name for name in names if _DAY.fullmatch(name) and name < day)
         return

@@ -1,6 +1,5 @@
 """Reads the keyword arguments of `bert_embed.embed` to Options."""
 
-import glob
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ Path: TypeAlias = str | os.PathLike[str]
 
 _OF_OTHERS = map(flags_of, (CompareOptions, ExportOptions, SearchOptions))
 _OUR_FLAG = re.compile(rf"--(no_)?({'|'.join({*FLAGS}.union(*_OF_OTHERS))})\b")
+_PATTERN = re.compile(r"://|[*?[]|\{(?:today|yesterday|date:)")  # of files, if a text has blanks
 _IN_MEMORY = "for texts in memory use bert_embed.load().encode"
 
 
@@ -128,8 +128,8 @@ def _files(value: Any) -> Any:
         kind = type(value).__name__
         raise SettingError("input", f"must be a text or a number, got a {kind}; {_IN_MEMORY}")
     for number, item in enumerate(items or [value]):
-        words = isinstance(item, str) and len(item.split()) > 1
-        if words and "://" not in item and not glob.has_magic(item) and not os.path.exists(item):
+        words = isinstance(item, str) and len(item.split()) > 1 and not _PATTERN.search(item)
+        if words and not os.path.exists(item):
             raise SettingError("input", f"number {number} names no file; {_IN_MEMORY}")
     return value if items is None else items
 

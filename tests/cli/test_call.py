@@ -70,6 +70,13 @@ def test_a_second_call_does_nothing_and_can_be_silent(tiny_bundle, texts, call, 
     assert capsys.readouterr().out.startswith("nothing to do: ")
 
 
+def test_a_path_may_hold_blanks_and_the_day(tmp_path, call):
+    (tmp_path / "texts of 2026-03-01.txt").write_text("the bank\n")
+    found = call(input=tmp_path / "texts of {today}.txt", today="2026-03-01")
+    assert found["counts"]["embedded"] == 1
+    assert call(input=f"{tmp_path}/texts of {{today}}.txt", today="2026-03-01") == found
+
+
 def test_a_silent_call_warns_of_what_was_lost(call):
     with pytest.warns(UserWarning, match="tokens were cut .* long_text window") as warned:
         call(max_seq_length=3, show_progress=False)

@@ -113,6 +113,12 @@ def test_fewer_days_are_compared_with_if_so_asked(done, vectors, run_day):
     assert rows(vectors / DAYS[2])["id"] == ["c", "e"]
 
 
+def test_a_folder_whose_name_is_a_pattern_has_its_days_compared(tmp_path, run_day):
+    output = tmp_path / "[v]"
+    assert run_day(DAYS[0], output=output) == run_day(DAYS[1], output=output) == 0
+    assert rows(output / DAYS[1])["id"] == ["b", "d"]
+
+
 def test_an_output_of_before_the_first_day_may_be_named_in_the_flags(tmp_path, vectors, run_day):
     assert run_day(DAYS[1], output=tmp_path / "base") == 0
     flags = [f"--skip_existing={tmp_path}/base/{DAYS[1]}"]
