@@ -153,6 +153,9 @@ def beam_words(name: str, value: Any) -> list[str]:
     elif value is not None and value is not True:
         items = items_of(value)
         value = [one_text(name, item) for item in ([value] if items is None else items)]
+        flag = _beam_parser()._option_string_actions.get(f"--{name}") if len(value) > 1 else None
+        if flag is not None and not isinstance(flag, argparse._StoreAction):
+            return [f"--{name}={text}" for text in value]  # with commas they could be one value
     return as_words(name, value)
 
 

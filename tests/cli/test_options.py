@@ -171,6 +171,20 @@ def test_a_call_takes_paths_and_numbers_of_numpy_and_a_file(tmp_path):
     assert parse_embed([f"--config={config}", "--limit=2"]).limit == 2
 
 
+def test_each_item_of_a_list_for_beam_is_a_flag_of_its_own(tmp_path):
+    """Beam takes labels with commas for one, and so an experiment that has a value."""
+    places, lists = (
+        ["--input=a", "--output=b"],
+        {"labels": ["n=1", "m=2"], "experiments": ["k=v", "x"]},
+    )
+    words = [f"--{name}={item}" for name, items in lists.items() for item in items]
+    config = tmp_path / "run.yaml"
+    config.write_text(yaml.safe_dump(lists, sort_keys=False))
+    wanted = parse_embed([*places, *words])
+    assert parse_embed([*places, f"--config={config}"]) == wanted
+    assert options_of_call({"input": "a", "output": "b", **lists}) == wanted
+
+
 def said_of(door, given, path, capsys):
     """What is said of options that are refused, before anything is opened."""
     if door == "Python":
