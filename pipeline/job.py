@@ -321,7 +321,9 @@ def repair(
         damaged = {problem.name for problem in problems}
         folder.remove_block_records(sorted(parts))
         folder.remove_files(name for name in names if name in damaged or part_of(name) in parts)
-        state.mark_incomplete(folder.path, record)
+        change_record(  # so that the same command continues the run
+            folder.path, lambda now: now.incomplete() if now and now.run == record.run else None
+        )
     return start(run.options)
 
 

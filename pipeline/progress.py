@@ -72,7 +72,9 @@ class RunCounts:
     def look(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Adds block records since the last look, until `stopped`; damaged ones are reread."""
         new: list[tuple[float, BlockRecord]] = []
-        for block, part, written, data in OutputFolder(self.output).new_block_records(self._has):
+        for block, part, written, data in OutputFolder(self.output).new_block_records(
+            lambda block, part: (block << _PART_BITS | part) in self._read
+        ):
             record = parse_block_record(data, self.run)
             if record is not None and (record.block, record.part) == (block, part):
                 new.append((written, record))
@@ -80,9 +82,6 @@ class RunCounts:
                 break
         for written, record in sorted(new, key=lambda ended: ended[0]):
             self._add(record, written)
-
-    def _has(self, block: int, part: int) -> bool:
-        return (block << _PART_BITS | part) in self._read
 
     def _add(self, record: BlockRecord, written: float) -> None:
         self._read.add(record.block << _PART_BITS | record.part)

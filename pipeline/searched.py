@@ -156,18 +156,15 @@ def _tell_of_cut(output: SearchedOutput, queries: Sequence[str], prompt: str) ->
 def query_vectors(output: SearchedOutput, queries: Sequence[str], prompt: str, kind: str) -> Any:
     """What `nearest` takes of a kind, with a text before each query; notes how many are cut."""
     settings = output.settings
-    precision = _query_precision(settings)
+    precision, texts = _query_precision(settings), list(queries)
     encoder = Encoder(output.bundle, output.spec, prompt=prompt, precision=precision, device="cpu")
-    texts, length = list(queries), settings["max_seq_length"]
-    if kind == "multi":  # whose queries have a length of their own
-        return encoder.encode_query(texts, kind="multi", prompt=prompt, long_text="truncate")
-    _tell_of_cut(output, texts, prompt)
-    if kind == "sparse":
-        return encoder.encode_query(
-            texts, kind="sparse", prompt=prompt, max_seq_length=length, long_text="truncate"
-        )
-    vectors = encoder.encode(texts, kind="dense", max_seq_length=length, long_text="truncate")
-    vectors = vectors.reshape(len(texts), -1)
+    asked: dict[str, Any] = {"kind": kind, "long_text": "truncate"}
+    if kind != "multi":  # whose queries have a length of their own
+        _tell_of_cut(output, texts, prompt)
+        asked["max_seq_length"] = settings["max_seq_length"]
+    if kind != "dense":
+        return encoder.encode_query(texts, prompt=prompt, **asked)
+    vectors = encoder.encode(texts, **asked).reshape(len(texts), -1)
     if empty := int(np.count_nonzero(~vectors.any(axis=1))):
         total = counted(len(texts), "query", "queries")
         warn(

@@ -75,7 +75,6 @@ def run_export(options: ExportOptions) -> int:
 
 
 def _exported(options: ExportOptions) -> list[str]:
-    """Exports the vectors of a run, and says what was done; UsageError if DEST cannot take them."""
     folders = tuple(map(absolute, output_folders(options.source)))
     options = replace(options, source=folders)
     options = replace(options, dest=_checked_dest(options))

@@ -13,7 +13,6 @@ from bert_embed.pipeline.report.sample import Run, check_projection, lacks_tsne
 from bert_embed.pipeline.run.output import lies_in, one_output, record_of_run
 from bert_embed.pipeline.run.summary import failure_lines
 from bert_embed.pipeline.texts import sample_texts
-from bert_embed.results.run_record import RunRecord
 from bert_embed.storage.files import absolute, is_remote, open_raw
 from bert_embed.transforms.output_check import output_problems
 from bert_embed.transforms.output_folder import OutputFolder
@@ -23,7 +22,8 @@ _PAGE = b"<!doctype html>"  # how the files begin that a report may replace
 
 def run_verify(options: VerifyOptions) -> int:
     """Runs `verify DIR`, with `--repair` a job too; FAILED if a file is not as its run wrote it."""
-    folder, record = read_folder(options.output)
+    record = record_of_run(options.output, complete=False)
+    folder = OutputFolder(absolute(options.output))
     if record.status == "running" and not options.repair:
         finished = counted(len(folder.recorded_parts()), "part")
         warn(
@@ -38,7 +38,7 @@ def run_verify(options: VerifyOptions) -> int:
 
         if (code := repair(folder, record, problems, options)) == ExitCode.INTERRUPTED:
             return code
-        folder, record = read_folder(options.output)
+        record = record_of_run(options.output, complete=False)
         problems = list(output_problems(folder, record))
         say(*(f"{folder.path}: not repaired: {problem}" for problem in problems))
     if problems:
@@ -49,12 +49,6 @@ def run_verify(options: VerifyOptions) -> int:
     say(f"{folder.path}: {counted(files, 'file')}, {counted(size, 'byte')}, all as written")
     say(*(f"{folder.path}: {line}" for line in failure_lines(folder.path, record)))
     return ExitCode.DONE
-
-
-def read_folder(output: str) -> tuple[OutputFolder, RunRecord]:
-    """The folder of a run, and its record; InputError if it is no output, or damaged."""
-    record = record_of_run(output, complete=False)
-    return OutputFolder(absolute(output)), record
 
 
 def run_report(options: ReportOptions) -> int:

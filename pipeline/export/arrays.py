@@ -145,7 +145,6 @@ class _Index:
 
 
 def _check_memory(source: ExportSource) -> None:
-    """Refuses an index that is larger than this machine's memory."""
     number_bytes = 1 if source.dtype == "ubinary" else 4
     size = source.rows * number_bytes * source.numbers_width
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -193,7 +192,7 @@ def _export(source: ExportSource, index: _Index) -> str:
     if missing := [name for name in _FAISS_FILES if size_of(join(dest, name)) is None]:
         raise UsageError(f"{dest} lacks {missing[0]}: repeat the export of the earlier outputs")
     new = source.only_new(present)
-    runs = new.runs_after(present)
+    runs = " ".join([present["run"], new.identity["run"]])
     rows, removed = _Index(new).extend(dest, _next(dest, runs))
     write_journal(source, join(dest, JOURNAL), {**source.identity, "rows": rows, "run": runs})
     _take_places(dest, runs)
@@ -235,7 +234,6 @@ def _npy_names(number: int, count: int) -> tuple[str, ...]:
 def _write_npy(
     source: ExportSource, paths: Sequence[str], rows: int, batches: Iterator[Rows]
 ) -> None:
-    """Writes both files in one pass."""
     vectors, columns = paths
     header = {
         "descr": np.lib.format.dtype_to_descr(stored_type(source.dtype)),

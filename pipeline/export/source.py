@@ -103,10 +103,6 @@ class ExportSource:
         new = tuple(folder for folder, record in pairs if record.run not in held)
         return open_source(replace(self.options, source=new))
 
-    def runs_after(self, present: Mapping[str, Any]) -> str:
-        """What the `identity` of an export says of its runs once these were added."""
-        return " ".join([present["run"], *(record.run for record in self.records)])
-
     def deleted(self) -> Iterator[pa.RecordBatch]:
         """Yields what an increment marks as deleted, as `deleted_rows`, and does not hold itself.
 

@@ -154,7 +154,6 @@ def _map(
 def _documents(
     sample: Sample, texts: Sequence[str | None] | None, usable: np.ndarray
 ) -> dict[str, Any]:
-    """What is known of each usable row."""
     rows = usable.tolist()
     places = None
     if sample.starts is not None and sample.stops is not None:

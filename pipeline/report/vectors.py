@@ -45,7 +45,8 @@ def health(
     cosines = random_cosines(usable)
     bad = int((~np.isfinite(vectors)).any(axis=1).sum())
     zero = len(vectors) - len(usable) - bad
-    equal = equal_vectors(vectors)
+    rows = np.ascontiguousarray(vectors)  # of which some are equal to earlier ones, bit for bit
+    equal = len(rows) - len({xxhash.xxh3_64_intdigest(row) for row in rows})
     findings = [_broken(bad, zero)]
     if len(usable):
         findings.append(_norms(norms, settings))
@@ -71,12 +72,6 @@ def random_cosines(vectors: np.ndarray) -> np.ndarray:
     left = draw.integers(0, len(vectors), _PAIRS)
     right = (left + draw.integers(1, len(vectors), _PAIRS)) % len(vectors)
     return pair_cosines(vectors, left, vectors, right)
-
-
-def equal_vectors(vectors: np.ndarray) -> int:
-    """How many vectors are equal to an earlier one, bit for bit."""
-    rows = np.ascontiguousarray(vectors)
-    return len(rows) - len({xxhash.xxh3_64_intdigest(row) for row in rows})
 
 
 def histogram(values: np.ndarray) -> dict[str, Any]:

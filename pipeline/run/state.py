@@ -133,11 +133,6 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def mark_incomplete(output: str, record: RunRecord) -> None:
-    """Notes that files of a run are missing, so that the same command continues the run."""
-    change_record(output, lambda now: now.incomplete() if now and now.run == record.run else None)
-
-
 def overlap_lines(run: EmbedRun) -> Iterator[str]:
     """Warnings of other runs that continue what this one continues, and that it does not name.
 
