@@ -1,6 +1,5 @@
 """Exports to Parquet: other number types and fewer numbers without the model, and merged runs."""
 
-import json
 from functools import cache
 from itertools import chain
 
@@ -9,9 +8,9 @@ import pytest
 
 import bert_embed
 from bert_embed.pipeline.cli import main
-from tests.support.command import embed, record
+from tests.support.command import embed, record, say_status
 from tests.support.daily import three_days
-from tests.support.outputs import contents, export, run_of_kinds, write_output
+from tests.support.outputs import contents, run_of_kinds, write_output
 
 pytestmark = pytest.mark.slow
 TEXTS = "".join(f"{word} is the {word} of day {day}.\n" for day in range(9) for word in "abcd")
@@ -48,24 +47,24 @@ def data(folder):
     [("document", dtype) for dtype in ("float32", "float16", "bfloat16", "int8", "ubinary")]
     + [("chunk", "int8"), ("lines", "int8")],
 )
-def test_files_are_those_of_an_embed_with_this_number_type(runs, tmp_path, name, dtype):
+def test_files_are_those_of_an_embed_with_this_number_type(runs, tmp_path, export, name, dtype):
     dest = tmp_path / "dest"
-    assert export(runs(name), dest, "parquet", output_dtype=dtype) == 0
+    export(runs(name), dest, "parquet", output_dtype=dtype)
     expected = data(runs(name.replace("lines", "document"), output_dtype=dtype))
     assert data(dest) == expected
     assert expected
     assert main(["verify", str(dest)]) == 0
     again = tmp_path / "again"  # merged as they are, without rounding them again
-    assert export(runs(name, output_dtype=dtype), again, "parquet") == 0
+    export(runs(name, output_dtype=dtype), again, "parquet")
     assert [*data(again)] == [*expected]
     assert data(again) == expected
-    assert export(again, tmp_path / "wide", "parquet", output_dtype="float32") == 0
+    export(again, tmp_path / "wide", "parquet", output_dtype="float32")
     for one, other in zip(bert_embed.read(tmp_path / "wide"), bert_embed.read(again), strict=True):
         assert np.array_equal(one, other)
 
 
-def test_dim_cuts_and_scales_as_embed_does(runs, tmp_path, tiny_bundle):
-    assert export(runs("document"), tmp_path / "dest", "parquet", dim=5, output_dtype="int8") == 0
+def test_dim_cuts_and_scales_as_embed_does(runs, tmp_path, tiny_bundle, export):
+    export(runs("document"), tmp_path / "dest", "parquet", dim=5, output_dtype="int8")
     ids, found = bert_embed.read(tmp_path / "dest")
     whole = bert_embed.read(runs("document"))[1][:, :5]
     lengths = np.linalg.norm(whole, axis=1, keepdims=True)
@@ -73,20 +72,17 @@ def test_dim_cuts_and_scales_as_embed_does(runs, tmp_path, tiny_bundle):
     assert np.array_equal(found, np.rint(whole / lengths / scale) * scale)
     embedded = runs("document", dim=5, output_dtype="int8")
     assert ids == bert_embed.read(embedded)[0]
-    one, other = (
-        json.loads((run / "run.json").read_text()) for run in (tmp_path / "dest", embedded)
-    )
-    assert one["vectors"] == other["vectors"]
+    assert record(tmp_path / "dest")["vectors"] == record(embedded)["vectors"]
     assert bert_embed.compare(tmp_path / "dest", embedded).overlap_at_10.mean == 1
     pieces = [ids for ids, _ in bert_embed.read_batches(tmp_path / "dest", rows=10)]
     assert [*chain.from_iterable(pieces)] == ids
     assert main(["search", str(tmp_path / "dest"), "day 3", f"--model={tiny_bundle}"]) == 0
 
 
-def test_the_newest_version_of_each_document_is_merged_and_continued(tmp_path, tiny_bundle):
+def test_the_newest_of_each_document_is_merged_and_continued(tmp_path, tiny_bundle, export):
     flags = {"id_column": "id", "output_dtype": "int8"}
     three_days(tmp_path, tmp_path / "days", tiny_bundle, **flags)
-    assert export(tmp_path / "days", tmp_path / "dest", "parquet") == 0
+    export(tmp_path / "days", tmp_path / "dest", "parquet")
     ids, vectors = bert_embed.read(tmp_path / "dest")
     wanted, expected = bert_embed.read(tmp_path / "days")
     assert ids == wanted
@@ -99,27 +95,23 @@ def test_the_newest_version_of_each_document_is_merged_and_continued(tmp_path, t
     assert (changes["new"], changes["changed"]) == (1, 0)
 
 
-def test_sparse_and_multi_vectors_come_beside_dense_ones(tmp_path):
+def test_sparse_and_multi_vectors_come_beside_dense_ones(tmp_path, export):
     run = run_of_kinds(tmp_path / "run", ["dense", "sparse", "multi"], chunks=True)
-    assert export(run, tmp_path / "dest", "parquet") == 0
-    assert {name.partition("/")[0] for name in data(tmp_path / "dest")} == {
-        "chunks",
-        "sparse",
-        "multi",
-    }
+    export(run, tmp_path / "dest", "parquet")
+    folders = {name.partition("/")[0] for name in data(tmp_path / "dest")}
+    assert folders == {"chunks", "sparse", "multi"}
     for read in (bert_embed.read_sparse, bert_embed.read_multi, bert_embed.read):
         assert repr(list(read(tmp_path / "dest"))) == repr(list(read(run)))
 
 
-def test_a_killed_export_goes_on_and_a_finished_one_does_nothing(runs, tmp_path, capsys):
-    assert export(runs("document"), tmp_path, "parquet") == 0
+def test_a_killed_export_goes_on_and_a_finished_one_does_nothing(runs, tmp_path, export):
+    export(runs("document"), tmp_path, "parquet")
     whole = data(tmp_path)
-    (tmp_path / "run.json").write_text(json.dumps(record(tmp_path) | {"status": "running"}))
+    say_status(tmp_path, "running")
     next((tmp_path / "_state/blocks").iterdir()).unlink()
-    assert export(runs("document"), tmp_path, "parquet") == 0
+    export(runs("document"), tmp_path, "parquet")
     assert data(tmp_path) == whole
-    assert export(runs("document"), tmp_path, "parquet") == 0
-    assert "nothing to do" in capsys.readouterr().out
+    assert "nothing to do" in export(runs("document"), tmp_path, "parquet")
 
 
 @pytest.mark.parametrize(
@@ -130,11 +122,9 @@ def test_a_killed_export_goes_on_and_a_finished_one_does_nothing(runs, tmp_path,
         ("float32", {"dim": 99}, "--dim must be between 1 and 8"),
     ],
 )
-def test_what_cannot_be_converted_is_refused(tmp_path, dtype, flags, said, capsys):
+def test_what_cannot_be_converted_is_refused(tmp_path, dtype, flags, said, export):
     run = write_output(tmp_path / "run", np.ones((3, 8), np.float32), dtype=dtype)
-    assert export(run, tmp_path / "dest", "parquet", **flags) == 2
-    assert said in capsys.readouterr().err
+    export(run, tmp_path / "dest", "parquet", said, **flags)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("x")
-    assert export(run, tmp_path / "other", "parquet") == 2
-    assert "choose another DEST" in capsys.readouterr().err
+    export(run, tmp_path / "other", "parquet", "choose another DEST")

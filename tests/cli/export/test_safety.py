@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.support.command import ROOT, Hold
-from tests.support.outputs import contents, export, finished_run
+from tests.support.outputs import contents, finished_run
 
 
 @pytest.fixture(scope="module")
@@ -25,31 +25,23 @@ def damaged(path):
     return lambda: path.write_bytes(data)
 
 
-def refuses(capsys, message, *words, **flags):
-    """Exports what is refused with this message."""
-    assert export(*words, **flags) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
-
-
-def test_an_export_that_failed_continues_with_the_same_command(long, tmp_path, capsys):
-    assert export(long, tmp_path / "whole" / "dest", "npy") == 0
+def test_an_export_that_failed_continues_with_the_same_command(long, tmp_path, export):
+    export(long, tmp_path / "whole" / "dest")
     dest = tmp_path / "part" / "dest"
     undo = damaged(sorted((long / "embeddings").iterdir())[2])
     try:
-        refuses(capsys, "is damaged", long, dest, "npy")
+        export(long, dest, refused="is damaged")
     finally:
         undo()
     whole = contents(tmp_path / "whole" / "dest")
     assert set(contents(dest)) < set(whole)
     first = next(path for path in dest.rglob("*0000*") if path.is_file())
     written = first.stat().st_mtime_ns
-    assert export(long, dest, "npy") == 0
+    export(long, dest)
     assert first.stat().st_mtime_ns == written
     assert contents(dest) == whole
     (dest / "emb_0001.npy").unlink()  # what was removed is written again
-    assert export(long, dest, "npy") == 0
+    export(long, dest)
     assert contents(dest) == whole
 
 
@@ -59,8 +51,8 @@ def unfinished(dest):
 
 
 @pytest.mark.slow
-def test_a_killed_export_leaves_no_half_file_and_continues(long, tmp_path):
-    assert export(long, tmp_path / "whole" / "dest", "npy") == 0
+def test_a_killed_export_leaves_no_half_file_and_continues(long, tmp_path, export):
+    export(long, tmp_path / "whole" / "dest")
     whole = contents(tmp_path / "whole" / "dest")
     dest = tmp_path / "part" / "dest"
     # A file of rows is written and has not its name yet.
@@ -72,7 +64,7 @@ def test_a_killed_export_leaves_no_half_file_and_continues(long, tmp_path):
     assert killed.returncode == -signal.SIGKILL
     left = {name: data for name, data in contents(dest).items() if ".tmp-" not in name}
     assert all(whole[name] == data for name, data in left.items() if name != "export.json")
-    assert export(long, dest, "npy") == 0
+    export(long, dest)
     assert contents(dest) == whole
 
 
@@ -81,36 +73,43 @@ def run(tmp_path_factory):
     return finished_run(tmp_path_factory.mktemp("safety") / "run", [50, 30])
 
 
-def test_what_dest_holds_already_is_refused_by_name(run, long, tmp_path, capsys):
+def test_what_dest_holds_already_is_refused_by_name(run, long, tmp_path, export):
     dest = tmp_path / "dest"
     dest.mkdir()
     (dest / "letter.txt").write_text("mine")
     for target in ("npy", "vertex"):
-        message = f"{dest} holds letter.txt, which is not of this"
-        refuses(capsys, message, run, dest, target)
+        export(run, dest, target, f"{dest} holds letter.txt, which is not of this")
     assert contents(dest) == {"letter.txt": b"mine"}
     (dest / "letter.txt").unlink()
-    assert export(run, dest, "npy") == 0
-    refuses(capsys, "holds another export, as", long, dest, "npy")
+    export(run, dest)
+    export(long, dest, refused="holds another export, as")
     (dest / "export.json").unlink()
-    refuses(capsys, "of an unknown export", run, dest, "npy")
+    export(run, dest, refused="of an unknown export")
     (dest / "export.json").write_text("[]")
-    refuses(capsys, "is not the journal of an export", run, dest, "npy")
+    export(run, dest, refused="is not the journal of an export")
 
 
-def test_an_unfinished_run_is_refused(tmp_path, capsys):
-    source = finished_run(tmp_path / "run", [50, 30], status="running")
-    message = "the run is not complete (status running); run its command again"
-    refuses(capsys, message, source, tmp_path / "dest", "npy")
+@pytest.mark.parametrize(
+    ("rows", "record", "message"),
+    [
+        ([5], {"status": "running"}, "the run is not complete (status running); run its command"),
+        ([5], {"settings": {"shape": [2, 6]}}, "holds a stack of 2 vectors for each row"),
+        ([], {}, "holds no vectors to export"),
+    ],
+)
+def test_unfinished_outputs_stacks_and_empty_ones_are_refused(
+    tmp_path, export, rows, record, message
+):
+    export(finished_run(tmp_path / "run", rows, **record), tmp_path / "dest", refused=message)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"target": "nope"}, "--to must be one of npy, parquet, faiss, vertex, got 'nope'"),
+        ({"to": "nope"}, "--to must be one of npy, parquet, faiss, vertex, got 'nope'"),
         ({"index": "flat"}, "--index is for --to faiss, not for npy"),
-        ({"target": "faiss", "index": "hnsw"}, "--index must be one of auto, flat, ivf, got"),
-        ({"target": "faiss"}, "not installed here: pip install faiss-cpu\n"),
+        ({"to": "faiss", "index": "hnsw"}, "--index must be one of auto, flat, ivf, got"),
+        ({"to": "faiss"}, "not installed here: pip install faiss-cpu\n"),
         ({"restricts": "lang"}, "--restricts is for --to vertex, not for npy"),
         ({"dest": "s3://bucket/a"}, "--to npy writes to a local folder or gs://"),
         ({"dest": "gs://bucket/"}, "DEST gs://bucket is a whole bucket; give a folder in it"),
@@ -120,20 +119,11 @@ def test_an_unfinished_run_is_refused(tmp_path, capsys):
         ({"source": "{run}/embeddings"}, "is not the output of a run: it holds no run.json"),
     ],
 )
-def test_a_wrong_command_is_refused_in_one_sentence(run, tmp_path, capsys, changes, message):
-    given = {"source": run, "dest": tmp_path / "dest", "target": "npy", **changes}
+def test_a_wrong_command_is_refused_in_one_sentence(run, tmp_path, export, changes, message):
+    given = {"source": run, "dest": tmp_path / "dest", **changes}
     given = {name: str(value).replace("{run}", str(run)) for name, value in given.items()}
-    words = [given.pop(name) for name in ("source", "dest", "target")]
-    refuses(capsys, message, *words, **given)
+    export(**given, refused=message)
     assert not (tmp_path / "dest").exists()
-
-
-def test_stacks_and_empty_outputs_are_refused(tmp_path, capsys):
-    stack = finished_run(tmp_path / "stack", [5], settings={"shape": [2, 6]})
-    message = "holds a stack of 2 vectors for each row"
-    refuses(capsys, message, stack, tmp_path / "dest", "npy")
-    empty = finished_run(tmp_path / "none", [])
-    refuses(capsys, "holds no vectors to export", empty, tmp_path / "dest", "npy")
 
 
 MEASURE = """
@@ -161,21 +151,21 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
     assert peaks[1] - peaks[0] < 14, f"{peaks} MiB"
 
 
-def test_dest_leads_into_the_output_through_a_link(tmp_path, capsys):
+def test_dest_leads_into_the_output_through_a_link(tmp_path, export):
     run = finished_run(tmp_path / "run", [10])
     (tmp_path / "link").symlink_to(run)
     before = set(run.rglob("*"))
     for source, dest in ((run, tmp_path / "link" / "embeddings" / "x"), (tmp_path / "link", run)):
-        refuses(capsys, f"DEST {dest} lies in the output itself", source, dest, "npy")
+        export(source, dest, refused=f"DEST {dest} lies in the output itself")
     assert set(run.rglob("*")) == before
 
 
 @pytest.mark.slow
-def test_of_two_exports_that_begin_at_once_one_is_refused(run, long, tmp_path):
+def test_of_two_exports_that_begin_at_once_one_is_refused(run, long, tmp_path, export):
     dest = tmp_path / "dest"
     hold = Hold(tmp_path / "hold", 0, "os||link")  # the journal gets its name
     late = hold.start("export", str(run), str(dest), "--to", "npy")
-    assert export(long, dest, "npy") == 0
+    export(long, dest)
     whole = contents(dest)
     hold.go()
     _, errors = late.communicate(timeout=100)

@@ -15,14 +15,10 @@ import bert_embed
 from bert_embed.pipeline.export.source import open_source
 from bert_embed.pipeline.export.vertex import rows_per_file
 from bert_embed.pipeline.options.commands import ExportOptions
-from tests.support.outputs import contents, export, finished_run, run_of_kinds, sparse_rows
+from tests.support.outputs import contents, finished_run, run_of_kinds, sparse_rows
 
 FIELDS = {"id", "embedding", "restricts", "numeric_restricts", "crowding_tag", "embedding_metadata"}
-
-
 NUMBERS = {"value_int": int, "value_float": float, "value_double": float}
-
-
 COLUMNS = {"restricts": "lang,new,tags", "numeric_restricts": "year,price"}
 
 
@@ -69,9 +65,8 @@ def run(tmp_path_factory):
     return finished_run(tmp_path_factory.mktemp("vertex") / "run", [2000, 500])
 
 
-def test_a_root_holds_all_points(run, tmp_path):
-    flags = {**COLUMNS, "embedding_metadata": "text,day"}
-    assert export(run, tmp_path / "root", "vertex", **flags) == 0
+def test_a_root_holds_all_points(run, tmp_path, export):
+    export(run, tmp_path / "root", "vertex", **COLUMNS, embedding_metadata="text,day")
     points = read_root(contents(tmp_path / "root"), 12)
     ids, vectors = bert_embed.read(run)
     assert list(points) == ids
@@ -97,9 +92,9 @@ def test_a_root_holds_all_points(run, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "ubinary"])
-def test_numbers_of_every_type_are_written_as_floats(tmp_path, dtype):
+def test_numbers_of_every_type_are_written_as_floats(tmp_path, export, dtype):
     source = finished_run(tmp_path / "run", [20], dtype=dtype, kept=False)
-    assert export(source, tmp_path / "root", "vertex") == 0
+    export(source, tmp_path / "root", "vertex")
     points = read_root(contents(tmp_path / "root"), 12)
     found = np.array([point["embedding"] for point in points.values()], np.float32)
     np.testing.assert_array_equal(found, bert_embed.read(source)[1])
@@ -112,27 +107,26 @@ def test_files_stay_within_the_limit_of_objects(run, tmp_path, rows):
     assert math.ceil(rows / rows_per_file(replace(source, rows=rows))) <= 5000
 
 
-def test_numbers_that_are_not_finite_are_no_restricts(tmp_path):
+def test_numbers_that_are_not_finite_are_no_restricts(tmp_path, export):
     def with_nan(block):
         prices = pa.array([math.nan, math.inf, None, 1.5])
         return replace(block, extra=block.extra.set_column(2, "price", prices))
 
     run = finished_run(tmp_path / "run", [4], changed=with_nan)
-    assert export(run, tmp_path / "root", "vertex", **COLUMNS) == 0
+    export(run, tmp_path / "root", "vertex", **COLUMNS)
     points = read_root(contents(tmp_path / "root"), 12)
     restricts = [point["numeric_restricts"][1:] for point in points.values()]
     assert restricts == [[], [], [], [{"namespace": "price", "value_double": 1.5}]]
 
 
-def test_columns_that_a_field_cannot_hold_are_refused(run, tmp_path, capsys):
+def test_columns_that_a_field_cannot_hold_are_refused(run, tmp_path, export):
     for flag, column, message in (
         ("restricts", "price", "restricts cannot take price, which is double"),
         ("numeric_restricts", "lang", "numeric_restricts cannot take lang, which is string"),
         ("restricts", "nope", "restricts names nope, but the output has id, text, lang, year"),
         ("embedding_metadata", "vector", "embedding_metadata names vector"),
     ):
-        assert export(run, tmp_path / "root", "vertex", **{flag: column}) == 2
-        assert f"--{message}" in capsys.readouterr().err
+        export(run, tmp_path / "root", "vertex", f"--{message}", **{flag: column})
         with pytest.raises(bert_embed.InputError, match=f"^{message}"):
             bert_embed.export(run, tmp_path / "root", "vertex", **{flag: [column]})
     assert not (tmp_path / "root").exists()
@@ -160,9 +154,9 @@ def lines(folder, pattern):
 
 
 @pytest.mark.parametrize("output_format", ["parquet", "jsonl", "bigquery"])
-def test_vertex_has_sparse_embeddings_beside_dense_ones(tmp_path, output_format):
+def test_vertex_has_sparse_embeddings_beside_dense_ones(tmp_path, export, output_format):
     run = run_of_kinds(tmp_path / "run", ["dense", "sparse"], ROWS, output_format=output_format)
-    assert export(run, tmp_path / "dest", "vertex", restricts="lang") == 0
+    export(run, tmp_path / "dest", "vertex", restricts="lang")
     points = lines(tmp_path / "dest", "*.json")
     weights = [
         vectors[np.array([row])]
@@ -176,15 +170,15 @@ def test_vertex_has_sparse_embeddings_beside_dense_ones(tmp_path, output_format)
         assert found["dimensions"] == wanted.indices.tolist()
         np.testing.assert_array_equal(np.float32(found["values"]), wanted.values)
     alone = run_of_kinds(tmp_path / "alone", ["sparse"], ROWS)
-    assert export(alone, tmp_path / "sparse", "vertex") == 0
+    export(alone, tmp_path / "sparse", "vertex")
     first, second = lines(tmp_path / "sparse", "*.json")[:2]
     assert first == {"id": "d/0"}
     assert set(second) == {"id", "sparse_embedding"}
 
 
-def test_chunks_have_ids_and_sparse_vectors_of_their_own_and_crowd_by_document(tmp_path):
+def test_chunks_have_ids_and_sparse_vectors_of_their_own_and_crowd_by_document(tmp_path, export):
     run = run_of_kinds(tmp_path / "run", ["dense", "sparse"], [5], chunks=True)
-    assert export(run, tmp_path / "dest", "vertex") == 0
+    export(run, tmp_path / "dest", "vertex")
     points = lines(tmp_path / "dest", "*.json")
     assert [point["id"] for point in points[:3]] == ["d/0#0", "d/0#1", "d/1#0"]
     assert points[3]["crowding_tag"] == "d/1"
@@ -193,12 +187,11 @@ def test_chunks_have_ids_and_sparse_vectors_of_their_own_and_crowd_by_document(t
     assert found == lengths.tolist()
 
 
-def test_what_a_target_does_not_take_is_refused(tmp_path, capsys):
-    run = run_of_kinds(tmp_path / "run", ["sparse"], ROWS)
-    assert export(run, tmp_path / "dest", "npy") == 2
-    message = capsys.readouterr().err
-    assert f"--to npy takes dense vectors, {run} holds sparse ones: embed with" in message
-    multi = run_of_kinds(tmp_path / "multi", ["multi"], ROWS)
-    assert export(multi, tmp_path / "dest", "vertex") == 2
-    assert "--to vertex takes dense or sparse vectors" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("kind", "to", "taken"), [("sparse", "npy", "dense"), ("multi", "vertex", "dense or sparse")]
+)
+def test_what_a_target_does_not_take_is_refused(tmp_path, export, kind, to, taken):
+    run = run_of_kinds(tmp_path / "run", [kind], ROWS)
+    message = f"--to {to} takes {taken} vectors, {run} holds {kind} ones: embed with"
+    export(run, tmp_path / "dest", to, message)
     assert not (tmp_path / "dest").exists()
