@@ -31,9 +31,8 @@ def hostile(tmp_path_factory, tiny_bundle):
     return str(folder / "out")
 
 
-def test_search_shows_ids_and_texts_on_their_lines(hostile, capsys):
-    assert main(["search", hostile, "river"]) == 0
-    printed = capsys.readouterr().out
+def test_search_shows_ids_and_texts_on_their_lines(hostile, command):
+    printed = command("search", hostile, "river").out
     assert_harmless(printed)
     assert f"{SHOWN}\\x7f" in printed
     assert len(printed.splitlines()) == 2

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT, embed, record, write_json
 from tests.support.models.tiny import WORDS
 
@@ -29,10 +28,15 @@ def truth(lengths):
     return len(lengths), int(np.minimum(np.asarray(lengths) + 2, MOST).sum())
 
 
-def estimated(capsys, model, *words):
-    capsys.readouterr()
-    assert main(["estimate", f"--model={model}", "--json", *map(str, words)]) == 0
-    return json.loads(capsys.readouterr().out)
+@pytest.fixture
+def estimated(command, tiny_bundle):
+    """What is found of an input, as JSON has it."""
+
+    def found(source, *words):
+        words = f"--input={source}", f"--model={tiny_bundle}", "--json", *QUICK, *words
+        return json.loads(command("estimate", *words).out)
+
+    return found
 
 
 def one_giant(folder):
@@ -86,10 +90,10 @@ def few_long_lines(folder):
 @pytest.mark.parametrize(
     "make", [one_giant, many_tiny, compressed, few_long_lines, rows_of_parquet]
 )
-def test_the_truth_is_near(tmp_path, tiny_bundle, capsys, make):
+def test_the_truth_is_near(tmp_path, estimated, make):
     documents, tokens = truth(make(tmp_path))
     near = 0.15 if make is few_long_lines else 0.1
-    found = estimated(capsys, tiny_bundle, f"--input={tmp_path}", *QUICK)
+    found = estimated(tmp_path)
     assert not found["exact"]
     assert found["documents"] == pytest.approx(documents, rel=near)
     assert found["tokens"] == pytest.approx(tokens, rel=near)
@@ -97,15 +101,15 @@ def test_the_truth_is_near(tmp_path, tiny_bundle, capsys, make):
         assert found["records"] == pytest.approx(documents + 2000, rel=near)
 
 
-def test_chunks_windows_and_empty_files_count_as_in_runs(small, run, tiny_bundle, tmp_path, capsys):
+def test_chunks_windows_and_empty_files_count_as_in_runs(small, run, estimated, tmp_path):
     for folder, flag in (("chunks", "chunk=tokens:10"), ("windows", "long_text=windows")):
         output = run(small / "in", folder, max_seq_length=MOST, **dict([flag.split("=")]))
-        found = estimated(capsys, tiny_bundle, f"--input={small}/in", f"--{flag}", *QUICK)
+        found = estimated(small / "in", f"--{flag}")
         assert found["vectors"] == record(output)["written"][folder]["rows"]
     texts = ["money", "", "bank money", "", "", "  "]
     files = {f"in/{number}.txt": text for number, text in enumerate(texts)}
     output = run(files, input_format="files")
-    found = estimated(capsys, tiny_bundle, f"--input={tmp_path}/in", "--input_format=files", *QUICK)
+    found = estimated(tmp_path / "in", "--input_format=files")
     assert (found["records"], found["documents"]) == (6, 2)
     counts = record(output)["counts"]
     assert (counts["records"], counts["embedded"]) == (6, 2)
@@ -128,8 +132,8 @@ def small(tmp_path_factory, tiny_bundle):
     return folder
 
 
-def test_a_small_input_is_counted_as_its_run_counts_it(small, tiny_bundle, capsys):
-    found = estimated(capsys, tiny_bundle, f"--input={small}/in", *QUICK)
+def test_a_small_input_is_counted_as_its_run_counts_it(small, estimated):
+    found = estimated(small / "in")
     run = record(small / "out")
     counts, written = run["counts"], run["written"]["embeddings"]
     exact = found["exact"], found["documents"], found["records"], found["vectors"]
@@ -140,7 +144,7 @@ def test_a_small_input_is_counted_as_its_run_counts_it(small, tiny_bundle, capsy
     assert (found["speed"], found["hours"], found["cost"]) == (None, None, None)
 
 
-def test_hours_and_their_price(small, tiny_bundle, tmp_path, command, capsys):
+def test_hours_and_their_price(small, tiny_bundle, tmp_path, command, estimated):
     words = [f"--input={small}/in", f"--model={tiny_bundle}", "--seconds=0.1", "--threads=1"]
     printed = command("estimate", *words).out
     assert "2 records rejected, most for" in printed
@@ -151,11 +155,11 @@ def test_hours_and_their_price(small, tiny_bundle, tmp_path, command, capsys):
     printed = command("estimate", *words, price_per_hour=1e6).out
     assert re.search(r"^cost: [\d,]+\.\d\d$", printed, re.M)
     words = ["--seconds=0.1", "--price_per_hour=2.5"]
-    found = estimated(capsys, tiny_bundle, f"--input={small}/in", *words)
+    found = estimated(small / "in", *words)
     assert found["hours"] == pytest.approx(found["tokens"] / found["tokens_per_second"] / 3600)
     assert found["cost"] == pytest.approx(2.5 * found["hours"])
     (tmp_path / "empty.txt").write_text("")
-    empty = estimated(capsys, tiny_bundle, f"--input={tmp_path}/empty.txt", *words)
+    empty = estimated(tmp_path / "empty.txt", *words)
     assert (empty["documents"], empty["hours"], empty["cost"]) == (0, None, None)
 
 
@@ -177,17 +181,14 @@ def test_mistakes_are_named(words, message, command):
 
 
 @pytest.mark.slow
-def test_a_store_and_a_table_are_sampled_too(small, tiny_bundle, gcs, bigquery, capsys):
-    url = gcs.put_folder(small / "in", "estimated", "in")
-    found = estimated(capsys, tiny_bundle, f"--input={url}", *QUICK)
+def test_a_store_and_a_table_are_sampled_too(small, estimated, gcs, bigquery):
+    found = estimated(gcs.put_folder(small / "in", "estimated", "in"))
     assert found["tokens"] == record(small / "out")["tokens"]
     schema = [("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE")]
     rows = [{"id": f"k{n}", "text": "red bank"} for n in range(40)]
     bigquery.fill("test-project.estimated.t", schema, rows)
-    table = "test-project:estimated.t"
-    found = estimated(capsys, tiny_bundle, f"--input={table}", *QUICK)
-    assert found["documents"] == 40
-    assert found["exact"]
+    found = estimated("test-project:estimated.t")
+    assert (found["documents"], found["exact"]) == (40, True)
 
 
 @pytest.mark.parametrize(
@@ -197,17 +198,17 @@ def test_a_store_and_a_table_are_sampled_too(small, tiny_bundle, gcs, bigquery, 
         ("h100", "h100", "measured on one H100"),
     ],
 )
-def test_an_accelerator_has_its_known_speed(small, tiny_bundle, capsys, chip, table, source):
-    words = [f"--input={small}/in", "--precision=bfloat16", "--price_per_hour=2", *QUICK]
-    one = estimated(capsys, tiny_bundle, *words, f"--accelerator={chip}-1")
-    eight = estimated(capsys, tiny_bundle, *words, f"--accelerator={chip}-8")
+def test_an_accelerator_has_its_known_speed(small, estimated, command, chip, table, source):
+    words = ["--precision=bfloat16", "--price_per_hour=2"]
+    one = estimated(small / "in", *words, f"--accelerator={chip}-1")
+    eight = estimated(small / "in", *words, f"--accelerator={chip}-8")
     assert eight["speed"] == f"{chip}-8, 8 chips, {source}"
     speeds = [found["tokens_per_second"] for found in (one, eight)]
     assert speeds[1] == pytest.approx(8 * speeds[0])
     assert eight["hours"] == pytest.approx(eight["tokens"] / speeds[1] / 3600)
     assert eight["cost"] == pytest.approx(2 * eight["hours"])
-    assert main(["estimate", "--model=minilm", *words, f"--accelerator={chip}-8"]) == 0
-    said = capsys.readouterr().out
+    words += [f"--input={small}/in", *QUICK, f"--accelerator={chip}-8"]
+    said = command("estimate", "--model=minilm", *words).out
     kept = json.loads((ROOT / "benchmarks" / "results" / f"{table}.json").read_text())
     programs = kept.get("programs", kept)
     milliseconds = programs[f"MiniLM, 128 x 128, bfloat16, {chip}"]["milliseconds"]

@@ -48,42 +48,38 @@ def status(tmp_path):
     return json.loads((tmp_path / "out" / "run.json").read_text())["status"]
 
 
-def test_a_lost_connection_to_a_job_that_is_done_is_a_note(words, tmp_path, ends_with, capsys):
+def test_a_lost_connection_to_a_job_that_is_done_is_a_note(words, tmp_path, ends_with, command):
     ends_with(OSError("the server is gone"))
-    assert main(words) == 0
-    assert "note: the server is gone; the job is complete" in capsys.readouterr().err
+    assert "note: the server is gone; the job is complete" in command(*words).err
     assert status(tmp_path) == "done"
 
 
-def test_a_failure_is_noted_and_told_with_a_cure(words, tmp_path, ends_with, capsys, monkeypatch):
+def test_a_failure_is_noted_and_told_with_a_cure(words, tmp_path, ends_with, command, monkeypatch):
     ends_with(OSError("no space left"), after=False)
-    assert main(words) == 1
-    said = capsys.readouterr().err
+    said = command(*words, code=1).err
     assert "error: the job failed: no space left\n" in said
     assert "kept; once this is fixed, the same command continues\n" in said
     assert status(tmp_path) == "failed"
     ends_with(KeyboardInterrupt(), after=False)
-    assert main(words) == 130
-    said = capsys.readouterr().err
+    said = command(*words, code=130).err
     assert "\ninterrupted; " in said
     assert "the same command computes the rest" in said
     assert "error" not in said
     assert status(tmp_path) == "interrupted"
     monkeypatch.undo()
-    assert main(words) == 0
+    command(*words)
     assert status(tmp_path) == "done"
 
 
-def test_a_record_that_vanished_fails_the_job(words, tmp_path, monkeypatch, capsys):
+def test_a_record_that_vanished_fails_the_job(words, tmp_path, monkeypatch, command):
     def run(*arguments):
         waits = RUN_ON_RUNNER(*arguments)
         (tmp_path / "out" / "run.json").unlink()
         return waits
 
     monkeypatch.setattr(job, "run_on_runner", run)
-    assert main(words) == 1
     said = "run.json does not say that the job is complete: it was changed or removed meanwhile"
-    assert said in capsys.readouterr().err
+    assert said in command(*words, code=1).err
 
 
 @pytest.fixture(params=["here", pytest.param("gs", marks=pytest.mark.slow)])

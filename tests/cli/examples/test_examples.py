@@ -18,21 +18,11 @@ from tests.support.command import write_json
 from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow
-
-
 ROOT = Path(__file__).resolve().parents[3]
-
-
 PAIRS = ROOT / "tests" / "data" / "graded_pairs.tsv"
-
-
 STATES = ROOT / "tests" / "data" / "minilm_hidden_states"
-
-
 # "After stealing money from the bank vault, ...": bert-base-uncased's ids, as the tutorial prints.
 BANK_IDS = [101, 2044, 11065, 2769, 2013, 1996, 2924, 11632, 1010, 1996, 2924, 27307, 2001, 2464]
-
-
 BANK_IDS += [5645, 2006, 1996, 5900, 2314, 2924, 1012, 102]
 
 

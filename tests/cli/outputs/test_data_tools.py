@@ -17,8 +17,6 @@ import bert_embed
 from tests.support.command import data_files, embed, record, rows, sentence_files, write_json
 
 KINDS = ("embeddings", "tokens", "words")
-
-
 # The ids that a tool finds in a folder; what it makes of each type: integration/readers.
 TOOLS = {
     "pandas": lambda folder: pd.read_parquet(folder)["id"].tolist(),
@@ -93,8 +91,6 @@ def test_a_flipped_bit_is_noticed_by_any_reader_that_looks(output, tmp_path):
 
 
 TYPES = {"bfloat16": tf.bfloat16, "int8": tf.int8, "ubinary": tf.uint8}
-
-
 NUMBERS = ("window", "start", "stop", "num_tokens", "truncated", "text_hash")
 
 

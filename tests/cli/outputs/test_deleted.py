@@ -177,7 +177,7 @@ def test_a_killed_increment_deletes_nothing_until_continued(tmp_path, run, tiny_
     assert stray(output) == []
 
 
-def test_damaged_deleted_ids_are_one_problem_and_written_again(tmp_path, run, tiny_bundle, capsys):
+def test_damaged_deleted_ids_are_one_problem_and_written_again(tmp_path, run, tiny_bundle, command):
     out = embed_days(tmp_path, tiny_bundle, DAYS[:2])
     path = next((out / NAMES[1] / "deleted").iterdir())
     data = path.read_bytes()
@@ -188,9 +188,7 @@ def test_damaged_deleted_ids_are_one_problem_and_written_again(tmp_path, run, ti
         path.unlink() if damaged is None else path.write_bytes(damaged)
         with pytest.raises(InputError, match=r"is damaged|deleted holds 0 files of 0 bytes"):
             bert_embed.read(out)
-        capsys.readouterr()
-        assert main(["verify", str(out / NAMES[1])]) == 1
-        told = capsys.readouterr()
+        told = command("verify", out / NAMES[1], code=1)
         assert said in told.out
         assert "error: 1 problem in" in told.err
         assert main(["verify", "--repair", str(out / NAMES[1])]) == 0

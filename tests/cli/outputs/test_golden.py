@@ -9,7 +9,6 @@ import pytest
 
 import bert_embed
 from bert_embed.importers import import_model
-from bert_embed.pipeline.cli import main
 from tests.support.command import block_records, parts_of, record, say_status
 from tests.support.golden import GOLDEN, MODEL, PART_DOCS, PLACE, RUNS, TEXTS, flags
 from tests.support.outputs import contents
@@ -37,9 +36,15 @@ def copy(name, tmp_path):
     return Path(shutil.copytree(GOLDEN / name, tmp_path / name))
 
 
-def run(output, name, bundle, *more):
-    with parts_of(PART_DOCS):
-        return main(["embed", f"--output={output}", *flags(name, bundle), *more])
+@pytest.fixture
+def again(name, bundle, command):
+    """Repeats the command of the run for an output; what it prints."""
+
+    def run(output):
+        with parts_of(PART_DOCS):
+            return command("embed", *flags(name, bundle), output=output).out
+
+    return run
 
 
 def values(output):
@@ -55,19 +60,17 @@ def assert_like_the_golden_one(output, name):
     np.testing.assert_allclose(vectors, expected, atol=2e-3 if name == "tfrecord" else 1e-4)
 
 
-def test_it_is_complete_verified_searched_and_stays_as_it_is(copy, name, bundle, capsys):
+def test_it_is_complete_verified_searched_and_stays_as_it_is(copy, name, bundle, again, command):
     before = contents(copy)
-    assert run(copy, name, bundle) == 0
-    assert f"nothing to do: {copy} holds this run, complete since" in capsys.readouterr().out
-    assert main(["verify", str(copy)]) == 0
-    assert "all as written" in capsys.readouterr().out
+    assert f"nothing to do: {copy} holds this run, complete since" in again(copy)
+    assert "all as written" in command("verify", copy).out
     query = DOCUMENTS[7]["text"]
     if name == "jsonl":  # which has a vector for each chunk
         rows = "".join(path.read_text("utf-8") for path in sorted(copy.glob("chunks/*")))
         chunks = [json.loads(row) for row in rows.splitlines()]
         query = query[: next(chunk["stop"] for chunk in chunks if chunk["id"] == "doc 7")]
-    assert main(["search", f"--model={bundle}", "--json", str(copy), query]) == 0
-    best = json.loads(capsys.readouterr().out)["hits"][0]
+    found = command("search", copy, query, model=bundle, json=True).out
+    best = json.loads(found)["hits"][0]
     assert (best["id"], round(best["score"], 2)) == ("doc 7", 1.0)
     assert contents(copy) == before
 
@@ -103,7 +106,7 @@ def test_a_kind_that_only_another_version_has_bars_no_other(tmp_path):
         bert_embed.read(copy)
 
 
-def test_the_same_command_completes_what_is_left_of_it(copy, name, bundle, capsys):
+def test_the_same_command_completes_what_is_left_of_it(copy, name, again, command):
     kept, *gone = block_records(copy)
     for path in gone[::2]:
         part = path.stem
@@ -113,28 +116,26 @@ def test_the_same_command_completes_what_is_left_of_it(copy, name, bundle, capsy
     there = {path: path.read_bytes() for path in copy.glob("*/part-*")}
     assert 0 < len(there) < len([*(GOLDEN / name).glob("*/part-*")])
     say_status(copy, "interrupted")
-    assert run(copy, name, bundle) == 0
-    assert "parts were there before" in capsys.readouterr().out
+    assert "parts were there before" in again(copy)
     assert record(copy)["counts"]["parts_reused"] == 1 + len(gone) - len(gone[::2])
     assert {path: path.read_bytes() for path in there} == there
     assert_like_the_golden_one(copy, name)
-    assert main(["verify", str(copy)]) == 0
+    command("verify", copy)
     assert kept.exists()
 
 
-def test_its_documents_are_not_embedded_again(copy, name, bundle, tmp_path):
+def test_its_documents_are_not_embedded_again(copy, name, bundle, tmp_path, command):
     more = tmp_path / "more.jsonl"
     new = {"id": "new", "text": "a bank by the river", "tag": "t"}
     more.write_text(TEXTS.read_text("utf-8") + json.dumps(new) + "\n", "utf-8")
     words = [*RUNS[name], f"--input={more}", f"--model={bundle}", f"--output={tmp_path / 'out'}"]
-    assert main(["embed", *words, f"--skip_existing={copy}"]) == 0
+    command("embed", *words, skip_existing=copy)
     counts = record(tmp_path / "out")["counts"]
     assert (counts["skipped"], counts["embedded"]) == (len(IDS), 1)
 
 
-def test_a_run_now_writes_the_same_keys_and_values(name, bundle, tmp_path):
-    with parts_of(PART_DOCS):
-        assert run(tmp_path / "out", name, bundle) == 0
+def test_a_run_now_writes_the_same_keys_and_values(name, again, tmp_path):
+    again(tmp_path / "out")
     assert_like_the_golden_one(tmp_path / "out", name)
     now, golden = record(tmp_path / "out"), record(GOLDEN / name)
     least, most = now["norms"]

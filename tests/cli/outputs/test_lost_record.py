@@ -16,8 +16,6 @@ from tests.support.golden import GOLDEN, RUNS
 from tests.support.outputs import contents, whole_record
 
 SETTINGS = SMALL | {"report": "false"}
-
-
 # What a power cut leaves of a record
 TORN = {
     "empty": lambda data: b"",
@@ -26,8 +24,6 @@ TORN = {
     "cut and NULs": lambda data: data[: len(data) // 2] + bytes(99),
     "whole and NULs": lambda data: data + bytes(99),
 }
-
-
 OTHERS = {
     "newer": b'{"format": 99, "run": "1", "status": "done"}',
     "damaged": b'{"format": 2, "run": "1", "status": "done"}',

@@ -29,15 +29,14 @@ def test_all_rejected_is_exit_3_with_the_main_reason(run, text):
         run(text, code=code, max_rejected=allowed)
 
 
-def test_more_than_one_in_a_hundred_is_refused_unless_allowed(tmp_path, tiny_bundle, capsys):
+def test_more_than_one_in_a_hundred_is_refused_unless_allowed(tmp_path, tiny_bundle, command):
     """The default; what was written is whole, and the same command with more allowed accepts it."""
     path, output = tmp_path / "in.jsonl", tmp_path / "out"
     texts = [n if n == 7 else f"the river {n}" for n in range(50)]
     write_json(path, *({"id": n, "text": text} for n, text in enumerate(texts)))
     words = ["embed", *flags_of(output, tiny_bundle, path)]
     for _ in range(2):
-        assert main(words) == 3
-        said = capsys.readouterr()
+        said = command(*words, code=3)
         assert said.err.splitlines()[-1] == (
             "error: 1 of 50 records was rejected, --max_rejected allows 1%: rejected/ has them "
             "with their reasons; --max_rejected 1 accepts the run, whose vectors are kept"
@@ -49,17 +48,17 @@ def test_more_than_one_in_a_hundred_is_refused_unless_allowed(tmp_path, tiny_bun
     assert record(output)["status"] == "refused"
     assert record(output)["error"] == said.err.splitlines()[-1].removeprefix("error: ")
     assert len(bert_embed.read(output)[0]) == 49
-    assert main(["verify", str(output)]) == 0
-    assert main(["search", str(output), "the river"]) == 0
+    command("verify", output)
+    command("search", output, "the river")
     files = {path: path.stat().st_mtime_ns for path in output.rglob("part-*")}
-    assert main([*words, "--max_rejected=1"]) == 0
+    command(*words, "--max_rejected=1")
     assert record(output)["status"] == "done"
     assert record(output).get("error") is None
     assert {path: path.stat().st_mtime_ns for path in output.rglob("part-*")} == files
-    assert main([*words, "--max_rejected=0"]) == 3  # judged anew, though it is done
+    command(*words, "--max_rejected=0", code=3)  # judged anew, though it is done
     assert record(output)["status"] == "done"
     write_json(path, *({"id": n, "text": "the river" if n else 7} for n in range(100)))
-    assert main([*words, "--overwrite"]) == 0  # 1 of 100
+    command(*words, "--overwrite")  # 1 of 100
 
 
 def test_a_share_is_exact(run):

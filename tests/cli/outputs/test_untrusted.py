@@ -254,13 +254,12 @@ def test_a_quote_that_takes_many_records_is_told(tmp_path, run, caplog, lines, s
     )
 
 
-def test_a_strange_folder_is_refused_in_one_sentence(output, capsys):
+def test_a_strange_folder_is_refused_in_one_sentence(output, command):
     (output / "embeddings" / "part-x.parquet").write_bytes(b"no file of a run")
     assert len(bert_embed.read(output)[0]) == 3
     for data in (b"[" * 100_000, b"[]", b'{"vectors": 3}', b'{"vectors": {}}'):
         (output / "run.json").write_bytes(data)
-        assert main(["search", str(output), "bank"]) == 2
-        told = capsys.readouterr().err
+        told = command("search", output, "bank", code=2).err
         assert told.startswith("error: ")
         assert len(told.splitlines()) == 1
 
@@ -309,7 +308,7 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(texts, tiny_bundle):
 
 
 @pytest.mark.slow
-def test_an_archive_larger_than_any_model_is_refused(tmp_path, capsys):
+def test_an_archive_larger_than_any_model_is_refused(tmp_path, command):
     """By what its headers declare; nothing follows the large ones."""
     large, long = tarfile.TarInfo("weights"), tarfile.TarInfo("././@LongLink")
     large.size = 80 << 30
@@ -324,8 +323,7 @@ def test_an_archive_larger_than_any_model_is_refused(tmp_path, capsys):
             for entry in entries:
                 file.fileobj.write(entry.tobuf())
             file.fileobj.write(b"a" * (1 << 25) if name == "long" else b"")
-        assert main(["model", "import", str(path), str(tmp_path / "bundle")]) == 2
-        assert said in capsys.readouterr().err
+        assert said in command("model", "import", path, tmp_path / "bundle", code=2).err
 
 
 def damaged(output, **stored):
@@ -357,7 +355,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_repair_runs_nothing_of_the_record(tmp_path, output, texts, capsys, monkeypatch, program):
+def test_repair_runs_nothing_of_the_record(tmp_path, output, texts, command, monkeypatch, program):
     whole = files(output)
     evil = tmp_path / "evil.py"
     ran = tmp_path / "ran"
@@ -367,14 +365,13 @@ def test_repair_runs_nothing_of_the_record(tmp_path, output, texts, capsys, monk
     runner, words = PROGRAMS[program]
     words = [word.format(evil=evil) for word in words]
     damaged(output, options__runner=runner, options__beam_args=words, options__threads=10**9)
-    assert main(["verify", str(output), "--repair"]) == 0
-    told = capsys.readouterr().err
+    told = command("verify", output, "--repair").err
     assert f"with FnApiRunner; as its run.json says, this reads {texts} and the model" in told
     assert files(output) == whole
     assert not ran.exists()
 
 
-def test_repair_takes_its_runner_from_its_own_command(output, capsys):
+def test_repair_takes_its_runner_from_its_own_command(output, command):
     damaged(output)
     for words, said in (
         (["--repair", "--runner=NoSuchRunner"], "--runner NoSuchRunner is not available"),
@@ -382,8 +379,7 @@ def test_repair_takes_its_runner_from_its_own_command(output, capsys):
         (["--runner=PrismRunner"], "--runner requires --repair"),
         (["--repair", "--direct_num_worker=1"], "did you mean --direct_num_workers?"),
     ):
-        assert main(["verify", str(output), *words]) == 2
-        assert said in capsys.readouterr().err
+        assert said in command("verify", output, *words, code=2).err
     assert main(["verify", str(output), "--repair", "--direct_num_workers=1"]) == 0
 
 
@@ -452,7 +448,7 @@ def test_nothing_is_written_or_removed_through_a_link(
     assert main(["verify", str(output)]) == 1, "reading is allowed"
 
 
-def test_options_of_another_type_are_refused_in_one_sentence(output, capsys):
+def test_options_of_another_type_are_refused_in_one_sentence(output, command):
     damaged(output)
     stored = record(output)
     for name, value in (
@@ -460,8 +456,7 @@ def test_options_of_another_type_are_refused_in_one_sentence(output, capsys):
     ):
         options = stored["options"] | {name: value}
         (output / "run.json").write_text(json.dumps(stored | {"options": options}))
-        assert main(["verify", str(output), "--repair"]) == 2
-        told = capsys.readouterr().err
+        told = command("verify", output, "--repair", code=2).err
         assert told.splitlines()[-1].startswith("error: ")
         assert "a bug of this program" not in told
 

@@ -21,11 +21,7 @@ from tests.support.daily import DATAFLOW, printed
 from tests.support.servers.dataflow import dataflow_server, run_graph
 
 DEFAULTS_PARSED = parse_embed(["--input=a", "--output=b"])
-
-
 METADATA = json.loads((DATAFLOW / "metadata.json").read_text("utf-8"))
-
-
 MINOR = sys.version_info.minor
 
 

@@ -25,8 +25,6 @@ from tests.support.command import (
 from tests.support.forks import python
 
 pytestmark = pytest.mark.slow
-
-
 SMALL = {"block_bytes": 4000, "threads": 1}
 
 

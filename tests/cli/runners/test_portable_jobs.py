@@ -15,11 +15,7 @@ from tests.support.command import ROOT, flags_of, record, rows, start
 from tests.support.servers.gcs import free_port
 
 LINES = 60
-
-
 TEXT = {"in.txt": "".join(f"{n} the river bank\n" for n in range(LINES))}
-
-
 NOTE = "note: an earlier command submitted the job"
 
 
@@ -221,8 +217,6 @@ CLUSTERS = {
     "DataflowRunner": [],
     "FnApiRunner": [],
 }
-
-
 MISTYPED = {
     "--skip_existng=DIR": "--skip_existng; did you mean --skip_existing?",
     "--max_rejeced=1%": "--max_rejeced; did you mean --max_rejected?",

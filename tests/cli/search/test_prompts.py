@@ -8,7 +8,6 @@ import pytest
 
 import bert_embed
 from bert_embed.base.errors import SettingError
-from bert_embed.pipeline.cli import main
 from tests.support.command import data_files, record, vectors
 from tests.support.models.hub import snapshot_folder
 from tests.support.models.sentence_transformers import write_sentence_transformers
@@ -53,11 +52,10 @@ def in_hub_cache(tmp_path, name):
     return name
 
 
-def found(capsys, *words):
+@pytest.fixture
+def found(command):
     """The hits of a search, as JSON has them."""
-    capsys.readouterr()
-    assert main(["search", *map(str, words), "--json"]) == 0
-    return json.loads(capsys.readouterr().out)["hits"]
+    return lambda *words: json.loads(command("search", *words, "--json").out)["hits"]
 
 
 def scores(hits):
@@ -74,7 +72,7 @@ def expected(model, documents, query):
     ("prompts", "default", "flags", "said", "document", "query"), CASES.values(), ids=CASES
 )
 def test_documents_and_queries_get_their_prompts(
-    tmp_path, run, capsys, here, prompts, default, flags, said, document, query
+    tmp_path, run, found, here, prompts, default, flags, said, document, query
 ):
     if isinstance(prompts, str):
         model = in_hub_cache(tmp_path, prompts)
@@ -94,17 +92,17 @@ def test_documents_and_queries_get_their_prompts(
     assert json.loads(footer) == described
     encoder = bert_embed.load(model)
     np.testing.assert_allclose(vectors(output), encoder.encode(TEXTS, prompt=document), atol=1e-5)
-    assert scores(found(capsys, output, "find banks")) == expected(model, document, query)
+    assert scores(found(output, "find banks")) == expected(model, document, query)
     if not flags:
         np.testing.assert_allclose(vectors(output), encoder.encode_document(TEXTS), atol=1e-5)
-        bare = scores(found(capsys, output, "find banks", "--prompt="))
+        bare = scores(found(output, "find banks", "--prompt="))
         assert bare == expected(model, document, "")
 
 
-def test_outputs_of_one_model_with_other_prompts_get_their_own_queries(tmp_path, run, capsys, here):
+def test_outputs_of_one_model_with_other_prompts_get_their_own_queries(tmp_path, run, found, here):
     model = in_hub_cache(tmp_path, "intfloat/e5-base-v2")
     outputs = [run(SOURCE, "a", model=model), run(SOURCE, "b", model=model, prompt="passage: ")]
-    hits = found(capsys, *outputs, "find banks")
+    hits = found(*outputs, "find banks")
     for output, prompts in zip(outputs, (("", ""), ("passage: ", "query: ")), strict=True):
         own = scores(hit for hit in hits if hit["output"] == str(output))
         assert own == expected(model, *prompts)
@@ -112,7 +110,7 @@ def test_outputs_of_one_model_with_other_prompts_get_their_own_queries(tmp_path,
         bert_embed.nearest(str(outputs[0]), ["banks"], k=1, prompt="name:passage")
 
 
-def test_search_compares_as_the_model_does(tmp_path, run, capsys, here):
+def test_search_compares_as_the_model_does(tmp_path, run, found, command, here):
     model = tmp_path / "model"
     write_sentence_transformers(model)
     config = model / "config_sentence_transformers.json"
@@ -125,8 +123,7 @@ def test_search_compares_as_the_model_does(tmp_path, run, capsys, here):
     assert wanted.shape == (3, 8)
     wanted = (-np.linalg.norm(wanted - encoder.encode("find banks"), axis=1)).tolist()
     wanted = pytest.approx(dict(zip(TEXTS, wanted, strict=True)), abs=1e-4)
-    assert scores(found(capsys, output, "find banks")) == wanted
+    assert scores(found(output, "find banks")) == wanted
     (output / "run.json").write_text(json.dumps(described))  # as of a run of an earlier version
-    assert scores(found(capsys, output, "find banks")) == wanted
-    assert main(["model", "inspect", str(model)]) == 0
-    assert "compared by    euclidean distance" in capsys.readouterr().out
+    assert scores(found(output, "find banks")) == wanted
+    assert "compared by    euclidean distance" in command("model", "inspect", model).out

@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
-from bert_embed.pipeline.cli import main
 from tests.support.command import embed, write_json
 
 TEXTS = {
@@ -18,8 +17,6 @@ TEXTS = {
     "bread": "Knead the dough for ten minutes and let it rise.",
     "sea": "The ship left the harbour at dawn.",
 }
-
-
 LOAF, BOAT = "how do I bake a loaf", "a boat on the ocean"
 
 
@@ -72,13 +69,10 @@ def test_queries_of_a_file_give_the_hits_of_each(output, tmp_path, command, tiny
     path.write_text(f"{LOAF}\n{BOAT}\n\n")
     printed = command("search", *words)
     lines = printed.out.splitlines()
-    assert [line for line in lines if line.startswith("query")] == [
-        f"query 1: {LOAF}",
-        f"query 2: {BOAT}",
-    ]
-    assert [name for line in lines for name in TEXTS if line.endswith(f"  {name}")] == [
-        *("bread", "sea")
-    ]
+    asked = [line for line in lines if line.startswith("query")]
+    assert asked == [f"query 1: {LOAF}", f"query 2: {BOAT}"]
+    found = [name for line in lines for name in TEXTS if line.endswith(f"  {name}")]
+    assert found == ["bread", "sea"]
     assert "note: 1 blank line of" in printed.err
     found = hits_of(command("search", *words[:2], "--k=2", "--json"))
     assert [line["query"] for line in found] == [LOAF, BOAT]
@@ -148,9 +142,7 @@ def test_several_outputs_are_searched_together(run, command):
     other = run({"more.jsonl": [lines[0] | {"id": "c"}]}, "days/monday", output_format="jsonl")
     alone = [hit for each in (one, other) for hit in bert_embed.nearest(str(each), ["bank"], 9)[0]]
     (hits,) = bert_embed.nearest([str(one), str(other)], ["bank"], k=9)
-    assert [(hit.score, hit.text) for hit in hits] == [
-        (hit.score, hit.text) for hit in sorted(alone, key=lambda hit: -hit.score)
-    ]
+    assert hits == sorted(alone, key=lambda hit: -hit.score)
     days = other.parent
     for named in ([other], [days], [days / "mon*"], [one, days / "mon*"]):
         printed = command("search", one, *named, "the bank", "--k=2").out.splitlines()
@@ -158,11 +150,8 @@ def test_several_outputs_are_searched_together(run, command):
             ("a", f"({one})"),
             ("c", f"({other})"),
         }
-    assert (
-        command("search", one, f"{one}/../on*", "the bank", "--k=1")
-        .out.splitlines()[0]
-        .endswith("  a")
-    )
+    printed = command("search", one, f"{one}/../on*", "the bank", "--k=1").out.splitlines()
+    assert printed[0].endswith("  a")
     cls = run({"in.jsonl": lines}, "cls", pooling="cls")
     message = "has vectors of other layers, pooling or dim than"
     assert message in command("search", one, cls, "bank", code=2).err
@@ -220,8 +209,6 @@ def test_each_part_is_opened_once(run, command):
 
 
 LONG = "the people could find the two banks of the river and the money of a robber in the vault"
-
-
 LAW = "seven stars"
 
 
@@ -234,7 +221,7 @@ def encoder(tiny_bundle):
     ("output_format", "dtype", "within"),
     [("parquet", "float32", 1e-5), ("jsonl", "int8", 0.01), ("parquet", "ubinary", 0.3)],
 )
-def test_hits_are_windows_of_texts(tmp_path, run, capsys, encoder, output_format, dtype, within):
+def test_hits_are_windows_of_texts(tmp_path, run, command, encoder, output_format, dtype, within):
     flags = {"long_text": "windows", "max_seq_length": 14, "overlap": 2, "output_dtype": dtype}
     output = run({"in.txt": f"{LONG}\n{LAW}\n"}, output_format=output_format, **flags)
     query = "the money of a robber in the vault"
@@ -245,16 +232,15 @@ def test_hits_are_windows_of_texts(tmp_path, run, capsys, encoder, output_format
         assert hit.text == texts[hit.id][hit.start : hit.stop]
         window, asked = encoder.encode([hit.text, query], normalize=True)
         assert abs(hit.score - window @ asked) < within
-    assert main(["search", str(output), query, "--k", "1"]) == 0
-    printed = capsys.readouterr().out
+    printed = command("search", output, query, "--k", "1").out
     assert f"{hits[0].id} {hits[0].start}:{hits[0].stop}" in printed
     assert hits[0].text in printed
 
 
-def test_a_run_without_vectors_of_texts_is_refused(run, capsys):
-    output = str(run({"in.txt": LAW}, granularity="token"))
-    assert main(["search", output, "stars"]) == 2
-    assert "holds vectors of token, none of sentence" in capsys.readouterr().err
+def test_a_run_without_vectors_of_texts_is_refused(run, command):
+    output = run({"in.txt": LAW}, granularity="token")
+    said = command("search", output, "stars", code=2).err
+    assert "holds vectors of token, none of sentence" in said
 
 
 def test_documents_of_one_id_keep_their_own_texts(run):

@@ -17,8 +17,6 @@ FOLDER = ROOT / "build" / "install"
 PYTHONS = ("3.11.2", "3.12", "3.13", "3.14")  # the oldest is Debian 12's
 _UV = Path(sys.executable).with_name("uv")
 _PINS = ROOT / "requirements.txt"
-
-
 _GOOGLE = [
     f"google.cloud.{name}" for name in ("storage", "bigquery", "bigquery_storage", "dataflow")
 ]
