@@ -21,6 +21,7 @@ from bert_embed.pipeline.cli import main
 from bert_embed.transforms.blocks import EmbeddingBlock, KeptWindows
 from bert_embed.transforms.parts import Part
 from bert_embed.transforms.write import write_vectors
+from tests.support.command import ROOT
 
 TAGS = ("river", "bank", "stars")
 SETTINGS = {
@@ -151,55 +152,31 @@ def finished_run(
 
 
 def whole_record(vectors: dict[str, Any], documents: int = 0, **keys: Any) -> dict[str, Any]:
-    """Returns the run.json of a complete run.
+    """Returns the run.json of a complete run, of which that of a golden one gives the rest.
 
     Args:
         vectors: What the vectors are, as far as it matters.
         documents: How many there are.
         **keys: Further keys of run.json, or others in their place.
     """
-    counts = dict.fromkeys(("rejected", "skipped", "blank_lines", "truncated", "parts_reused"), 0)
-    inputs = dict.fromkeys(("format", "paths", "id_column", "text_b_column"))
-    inputs |= dict.fromkeys(("extra_columns", "limit", "skip_existing"))
-    return {
-        "format": 2,
-        "status": "done",
+    found = json.loads((ROOT / "tests/data/golden/parquet/run.json").read_text("utf-8"))
+    counts = {"records": documents, "embedded": documents, "parts": 1}
+    lengths = {"counts": [documents], "p50": 15, "p90": 15, "p99": 15, "max": 15}
+    inputs = {"patterns": [], "paths": None, "id_column": None, "extra_columns": None}
+    found |= {
         "run": "run",
-        "started": "2026-11-22T00:00:00+00:00",
-        "ended": "2026-11-22T00:00:01+00:00",
         "model": {"name": "tests", "fingerprint": SETTINGS["model"], "source": "tests"},
-        "engine": "litert",
         "vectors": SETTINGS | vectors,
-        "input": inputs
-        | {"patterns": [], "listing": "", "files": 0, "skipped_files": {}, "document": "line"}
-        | {"bytes": 0, "text_column": "text"},
-        "files": {"format": "parquet", "block_bytes": 1, "part_docs": 1, "examples": None},
+        "input": found["input"] | inputs | {"listing": "", "files": 0, "bytes": 0},
         "plan": {"blocks": 1, "covers": None, "records": documents},
-        "query_rows": None,
-        "table": None,
         "options": {"output": "out", "beam_args": []},
-        "versions": {"apache-beam": "2.77.0"},
-        "counts": counts | {"records": documents, "embedded": documents, "parts": 1},
+        "counts": dict.fromkeys(found["counts"], 0) | counts,
         "written": {},
-        "listing": "0" * 16,
-        "rejected": {},
-        "tokens": 5 * documents,
-        "full_tokens": 5 * documents,
-        "cut_share": 0.0,
-        "unknown": {"tokens": 0, "share": 0.0},
-        "computed_tokens": 5 * documents,
-        "padded_tokens": 5 * documents,
-        "padding_share": 0.0,
-        "batches": 1,
-        "compiled_shapes": 0,
-        "lengths": {"bin_tokens": 16, "counts": [documents], "p50": 15, "p90": 15, "p99": 15}
-        | {"max": 15},
-        "stage_seconds": {},
-        "elapsed_seconds": 1.0,
-        "documents_per_second": 1.0,
-        "tokens_per_second": 5.0,
-        **keys,
+        "lengths": found["lengths"] | lengths,
     }
+    del found["norms"]
+    tokens = ("tokens", "full_tokens", "computed_tokens", "padded_tokens")
+    return found | dict.fromkeys(tokens, 5 * documents) | keys
 
 
 ENTRIES, DIM = 300, 8

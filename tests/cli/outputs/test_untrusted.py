@@ -1,7 +1,6 @@
 """Folders, files and configurations of somebody else lead nowhere else, and crash nothing."""
 
 import base64
-import gzip
 import json
 import os
 import shutil
@@ -26,7 +25,6 @@ from bert_embed.pipeline.cli import main
 from bert_embed.results.chain import EarlierOutput, earlier_of, write_chain
 from bert_embed.transforms.ledger import read_block_record
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.read.lines import MOST_RECORD_BYTES
 from tests.support.command import (
     block_records,
     data_files,
@@ -197,19 +195,6 @@ def test_json_of_any_depth_and_any_number_is_rejected_not_crashed(run):
         "missing id",  # NaN, as pandas writes a missing value
         "text is not a string or a list of strings",
     }
-
-
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_a_record_beyond_all_measure_is_rejected_with_its_place(tmp_path, run, suffix):
-    path = tmp_path / f"in.txt{suffix}"
-    data = b"the bank\n" + b"a" * MOST_RECORD_BYTES + b"\nof the river\n"
-    path.write_bytes(gzip.compress(data, 1) if suffix else data)
-    output, place = run(path), f"{path}:9"
-    assert rejected(output) == [
-        {"id": place, "source": place, "stage": "read", "reason": "record too large"}
-        | {"record": None}
-    ]
-    assert rows(output)["id"] == [f"{path}:0", f"{path}:{MOST_RECORD_BYTES + 10}"]
 
 
 @pytest.mark.parametrize(
