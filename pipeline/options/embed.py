@@ -307,7 +307,8 @@ class Options(CommandOptions):
         super().__post_init__()
         words = tuple(one_text("beam_args", word) for word in self.beam_args)
         object.__setattr__(self, "beam_args", words)
-        object.__setattr__(self, "extra_columns", self.extra_columns or None)
+        for name in ("extra_columns", "csv_header", "chunk_context"):
+            object.__setattr__(self, name, getattr(self, name) or None)
         for problem in _contradictions(self):
             raise SettingError(*problem)
 
@@ -516,6 +517,8 @@ def _of_places(options: Options) -> Iterator[tuple[str, ...]]:
         yield "query", f"conflicts with input_format {options.input_format}", "input_format"
     for name in _given(options, *OF_CSV) if options.reads_table else ():
         yield name, "is for CSV, not for rows of BigQuery"
+    if "" in options.skip_existing:
+        yield "skip_existing", "is empty: give an earlier output, or leave it out"
     if options.query is None and options.reads_table and len(options.input) > 1:
         said = "takes one BigQuery table and nothing beside it; a query can join several"
         yield "input", said

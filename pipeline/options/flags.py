@@ -350,6 +350,8 @@ class CommandOptions:
             if value is not None or described.default is not None:
                 value = described.kind(name, value)
                 object.__setattr__(self, name, value)
+            if described.is_positional and "" in (value, *(value if described.is_repeated else ())):
+                raise UsageError(f"{described.metavar} must not be empty")
             if described.is_positional and described.is_repeated and not value:
                 raise UsageError(
                     f"{' or '.join(['DIR', *after])} is missing: give the output of a "

@@ -47,6 +47,7 @@ REFUSED = [
         "--chunk_context document takes the mean of tokens and conflicts with --pooling cls",
     ),
     ("--chunk_context=title", "--chunk_context requires --chunk"),
+    ("--skip_existing=", "--skip_existing is empty: give an earlier output, or leave it out"),
     ("embed --query=SELECT --input_format=csv", "--query conflicts with --input_format csv"),
     (
         "embed --input=acme-x:d.t --csv_header=a",
@@ -69,6 +70,8 @@ REFUSED = [
     ("search x", "QUERY is missing"),
     ("search x y --k 0", "--k must be a whole number of at least 1"),
     ("search x ' '", "QUERY must not be blank"),
+    ("search '' x", "DIR... QUERY must not be empty"),
+    ("verify ''", "DIR must not be empty"),
     # An importer is another process, and names flags all the same.
     ("model inspect {folder}/source", "bert_config.json: must hold an object, got a list"),
 ]

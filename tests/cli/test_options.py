@@ -249,10 +249,9 @@ def test_a_value_that_no_flag_can_have_is_named(name, value, message, door, tmp_
 
 
 def test_empty_lists_are_as_if_not_given():
-    empty = {"skip_blocks": [], "extra_columns": [], "skip_existing": ()}
-    assert options_of_call({"input": "a", "output": "b", **empty}) == Options(
-        input=("a",), output="b"
-    )
+    names = ("skip_blocks", "extra_columns", "csv_header", "chunk_context", "skip_existing")
+    empty = options_of_call({"input": "a", "output": "b", **{name: [] for name in names}})
+    assert empty == Options(input=("a",), output="b")
 
 
 @pytest.mark.parametrize(
