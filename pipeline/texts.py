@@ -67,7 +67,8 @@ def _kept_rows(
                 f"{folder} is damaged: {name} has no column {missing}, which run.json names"
             )
         for row, kept in zip(chosen.tolist(), values, strict=True):
-            found[name, row] = {"text": kept.pop("text", None), "columns": kept}
+            text = kept.pop("text") if settings.get("keep_text") else None
+            found[name, row] = {"text": text, "columns": kept}
     return found
 
 

@@ -153,7 +153,7 @@ def _joined(
         files=of_rows,
         starts=columns.get("start"),
         stops=columns.get("stop"),
-        texts=columns.get("text"),
+        texts=None if "text" in extra else columns.get("text"),
         full_lengths=columns.get("num_tokens_full"),
         repeated=None if hashes is None else len(hashes) - len({*hashes}),
         extra={name: columns[name] for name in extra if name in columns},

@@ -10,6 +10,7 @@ import pytest
 
 import bert_embed
 from tests.support.command import embed, write_json
+from tests.support.outputs import content
 
 TEXTS = {
     "call": "Objects with a __call__ method can be called like functions.",
@@ -116,6 +117,14 @@ def test_hits_show_the_extra_columns(run, command, keep_text):
     [line] = hits_of(command("search", output, "the bank", "--json"))
     assert [hit["columns"] for hit in line["hits"]] == wanted
     assert [hit.columns for hit in bert_embed.nearest(str(output), ["the bank"], k=2)[0]] == wanted
+
+
+def test_an_extra_column_may_be_named_text(run, command):
+    lines = [{"body": "the bank", "text": 7}]
+    output = run({"in.jsonl": lines}, text_column="body", extra_columns="text:int64")
+    [line] = hits_of(command("search", output, "the bank", "--json"))
+    assert (line["hits"][0]["text"], line["hits"][0]["columns"]) == ("the bank", {"text": 7})
+    assert content(output)["documents"]["texts"] == ["the bank"]
 
 
 def test_columns_that_json_or_python_cannot_hold_are_shown(tmp_path, run, command):
