@@ -19,12 +19,7 @@ from bert_embed.pipeline.errors import ExitCode
 from bert_embed.pipeline.options.commands import COMPARED, CompareOptions
 from bert_embed.pipeline.run.output import one_output, record_of_run
 from bert_embed.results.names import kinds_of, output_dtype
-from bert_embed.results.outputs import (
-    NewestRows,
-    Output,
-    id_hashes,
-    vector_settings,
-)
+from bert_embed.results.outputs import NewestRows, Output, id_hashes, vector_settings
 from bert_embed.results.read import read_rows
 from bert_embed.search.nearest import nearest
 from bert_embed.search.rankings import DEPTH, FIRST, Estimate, agreement, estimates, relevance

@@ -510,13 +510,7 @@ def _held_type(name: str, stored: Mapping[pa.DataType, str]) -> pa.DataType:
     return held
 
 
-_OF_TEXTS = (
-    "text_column",
-    "text_b_column",
-    "id_column",
-    "extra_columns",
-    "chunk",
-)
+_OF_TEXTS = "text_column", "text_b_column", "id_column", "extra_columns", "chunk"
 
 
 def are_examples(files: Sequence[InputFile]) -> bool:

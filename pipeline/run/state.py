@@ -43,13 +43,7 @@ from bert_embed.results.run_record import (
     now,
     read_record,
 )
-from bert_embed.storage.files import (
-    create_exclusive,
-    join,
-    list_matching,
-    remove,
-    write_bytes,
-)
+from bert_embed.storage.files import create_exclusive, join, list_matching, remove, write_bytes
 from bert_embed.storage.local import FileInfo
 from bert_embed.transforms.bigquery.load import has_load_job, is_loaded
 from bert_embed.transforms.examples import ExampleSettings
