@@ -33,9 +33,9 @@ def with_texts(
     hits: _Hits, settings: Mapping[str, Any], record: RunRecord | None, folder: str
 ) -> tuple[_Hits, str | None]:
     """The hits in one output with extra columns and texts, and why none of them has a text."""
-    kept = copied_columns(settings, (record and record.input.extra_columns) or ())
-    if kept:
-        rows = _kept_rows(itertools.chain.from_iterable(hits), settings, folder, kept)
+    types = (record and record.input.extra_columns) or {}
+    if kept := copied_columns(settings, types):
+        rows = _kept_rows(itertools.chain.from_iterable(hits), settings, folder, kept, types)
         hits = [[replace(hit, **rows[hit.file, hit.row]) for hit in few] for few in hits]
     if settings.get("keep_text"):
         return hits, None
@@ -45,7 +45,11 @@ def with_texts(
 
 
 def _kept_rows(
-    hits: Iterable[Hit], settings: Mapping[str, Any], folder: str, columns: Sequence[str]
+    hits: Iterable[Hit],
+    settings: Mapping[str, Any],
+    folder: str,
+    columns: Sequence[str],
+    types: Mapping[str, str],
 ) -> dict[tuple[str, int], dict[str, Any]]:
     """The text and the extra columns beside the vectors, by file and row, as a `Hit` has them."""
     rows_of: dict[str, set[int]] = {}
@@ -59,6 +63,7 @@ def _kept_rows(
             columns=columns,
             vectors=False,
             rows=_ROWS,
+            types=types,
             chosen=chosen,
         )
         values = [row for batch in batches for row in _python_rows(batch.columns)]

@@ -102,13 +102,16 @@ def test_queries_of_a_file_give_the_hits_of_each(output, tmp_path, command, tiny
         assert message in command("search", output, *more, code=2).err
 
 
-@pytest.mark.parametrize("keep_text", [False, True])
-def test_hits_show_the_extra_columns(run, command, keep_text):
+@pytest.mark.parametrize(
+    ("keep_text", "output_format"), [(False, "parquet"), (True, "parquet"), (True, "jsonl")]
+)
+def test_hits_show_the_extra_columns(run, command, keep_text, output_format):
     lines = [
         {"id": "a", "text": "the bank", "title": "Money", "year": 1999},
         {"id": "b", "text": "a river", "title": None, "year": 2001},
     ]
     flags = {"extra_columns": "title,year:int64", "keep_text": keep_text}
+    flags["output_format"] = output_format
     output = run({"in.jsonl": lines}, **flags)
     printed = command("search", output, "the bank", "--k=2").out
     assert "a\n             title: Money; year: 1999\n             the bank\n" in printed
