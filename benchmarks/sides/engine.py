@@ -16,11 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measure import answer_lines
-from bert_embed.backends.runner import RowSpec, pad_rows, plan_batches
+from bert_embed.backends.runner import RowSpec, pad_rows
 
 OURS, TENSORFLOW = "ours", "our graph in TensorFlow"
 _ROWS, _HIDDEN, _INNER, _PRODUCTS = 1024, 384, 1536, 40
 
+_LEAST_FILL, _FULL_ENOUGH = 0.9, 512  # of a row in its batch; tokens, for fast matrix products
 _ACTIVATIONS = 128  # that share a scale: the fastest of 32, 64, 128, 192, 256, 384, and a whole row
 
 # padded ids and mask, int32 `[batch, length]`, to float32 `[batch, hidden]` of unit length
@@ -66,12 +67,31 @@ def loaded(engine: str, model: Path, precision: str) -> Embed:
     return batched(_CALLS[engine](model, precision))
 
 
+def similar_rows(lengths: np.ndarray, budget: int) -> list[np.ndarray]:
+    """The row numbers of batches of at most `budget` tokens, padding included, longest first.
+
+    Once a batch holds 512 tokens it ends before the first row that is shorter than 0.9 of its
+    longest.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    ordered = -lengths[order]  # ascending, so that searchsorted finds the first short row
+    batches, start = [], 0
+    while start < len(order):
+        longest = int(-ordered[start])
+        enough = start - (-_FULL_ENOUGH // max(longest, 1))
+        short = int(np.searchsorted(ordered, -_LEAST_FILL * longest, side="right"))
+        stop = min(start + max(budget // max(longest, 1), 1), max(short, enough), len(order))
+        batches.append(order[start:stop])
+        start = stop
+    return batches
+
+
 def batched(call: Call) -> Embed:
-    """Gives an engine the batches that ours makes of rows."""
+    """Gives an engine rows in batches of similar length, which it pads."""
 
     def embed(ids: np.ndarray, splits: np.ndarray, budget: int) -> tuple[np.ndarray, int]:
         parts, padded = [], 0
-        batches = plan_batches(np.diff(splits), budget)
+        batches = similar_rows(np.diff(splits), budget)
         for rows in batches:
             batch, mask = pad_rows(ids, splits, rows)
             parts.append(call(batch, mask))

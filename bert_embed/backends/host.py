@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from bert_embed.backends.protocol import Graph, PaddedRows, Shape
-from bert_embed.backends.runner import CPU_BATCH_TOKENS, AnyShape
+from bert_embed.backends.runner import CPU_BATCH_TOKENS, EqualLengths
 from bert_embed.bundle.bundle import Bundle, load_tensors
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.modules import OF_TOKENS, POOLED, modules_graph
@@ -264,6 +264,7 @@ class HostEngine(ABC):
 
     at_once: int | None = None
     device: AbstractContextManager = nullcontext()  # models do not wait for each other
+    batch_tokens = CPU_BATCH_TOKENS  # most of a batch, if a call does not say it
 
     def __init__(self, bundle: Bundle, special_ids: tuple[int, int]) -> None:
         self.config, self.heads, self.special_ids = bundle.config, bundle.heads, special_ids
@@ -272,8 +273,8 @@ class HostEngine(ABC):
     def model(self, highest: int, heads: Sequence[str] = ()) -> AbstractContextManager[Model]:
         """Lends a model, with its layers up to `highest` and these heads, to one thread."""
 
-    def batching(self, batch_tokens: int | None, longest: int) -> AnyShape:
-        return AnyShape(CPU_BATCH_TOKENS if batch_tokens is None else batch_tokens, equal=True)
+    def batching(self, batch_tokens: int | None, longest: int) -> EqualLengths:
+        return EqualLengths(batch_tokens or self.batch_tokens)
 
     def graph(self, spec: VectorSpec, output_spec: OutputSpec, head: int) -> Graph:
         wanted = Wanted(self.config, self.special_ids, spec, output_spec, head)
@@ -450,14 +451,9 @@ _BATCH_TOKENS = 2048  # whose rows of the table stay in a core's cache
 class StaticEngine(HostEngine):
     """Static models alone have it: there is nothing to compile, and nothing for a GPU to do."""
 
-    def __init__(
-        self,
-        bundle: Bundle,
-        special_ids: tuple[int, int],
-        precision: str,
-        device: str = "cpu",
-        threads: int = 1,
-    ) -> None:
+    batch_tokens = _BATCH_TOKENS
+
+    def __init__(self, bundle: Bundle, special_ids: tuple[int, int], *settings: object) -> None:
         config = bundle.config
         unknown = config.unknown_id if isinstance(config, StaticConfig) else -1
         super().__init__(bundle, (unknown, unknown))
@@ -465,9 +461,6 @@ class StaticEngine(HostEngine):
 
     def model(self, highest: int, heads: Sequence[str] = ()) -> AbstractContextManager["_Table"]:
         return nullcontext(self._model)
-
-    def batching(self, batch_tokens: int | None, longest: int) -> AnyShape:
-        return super().batching(_BATCH_TOKENS if batch_tokens is None else batch_tokens, longest)
 
     def graph(self, spec: VectorSpec, output_spec: OutputSpec, head: int) -> Graph:
         run = super().graph(spec, output_spec, head)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import pairwise
 from operator import attrgetter
 from typing import TypeVar
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from bert_embed.backends.protocol import Batch, Batching, Engine, Graph, PaddedRows, Shape
 from bert_embed.base.arguments import whole_number
-from bert_embed.base.arrays import places, take_rows, unit_length
+from bert_embed.base.arrays import first_of_equal, places, take_rows, unit_length
 from bert_embed.base.errors import InputError, StorageError, TextError, counted
 from bert_embed.base.threads import Places, native_call, renew_after_fork, run_each, wait_at_exit
 from bert_embed.models.encoder import EncoderConfig
@@ -27,8 +28,6 @@ from bert_embed.text.layout import EmbeddedRows
 
 DEVICE_BATCH_TOKENS = 16384  # of a GPU, or a chip of a TPU: enough to use all of its units
 CPU_BATCH_TOKENS = 512  # so that the values between products stay in a core's cache
-_LEAST_FILL = 0.9  # a row shorter than this share of its batch's longest would be mostly padding
-_FULL_ENOUGH = 512  # tokens: a smaller batch leaves the matrix products too thin to be fast
 # Seconds before rows that failed are tried again: a fault that passes is over by then, most often.
 PAUSES = (1.0, 5.0)
 OUT_OF_MEMORY = "out of memory"
@@ -39,46 +38,35 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
-class AnyShape:
-    """Pads a batch to its longest row, for engines that run every shape equally well."""
+class EqualLengths:
+    """Batches of rows of one length, for engines that run every shape equally well.
 
-    budget: int  # most tokens of a batch, padding included; a longer row is one by itself
-    equal: bool = False  # rows of a batch are equally long
+    >>> batches = EqualLengths(budget=8).plan(np.array([3, 9, 3, 4, 3, 9]))
+    >>> [(batch.rows.tolist(), batch.shape) for batch in batches]
+    [([1], (1, 9)), ([5], (1, 9)), ([3], (1, 4)), ([0, 2], (2, 3)), ([4], (1, 3))]
+    """
+
+    budget: int  # most tokens of a batch; a longer row is one by itself
 
     def plan(self, lengths: np.ndarray) -> list[Batch]:
-        batches = plan_batches(lengths, self.budget, self.equal)
-        return [Batch(rows, (len(rows), int(lengths[rows[0]]))) for rows in batches]
+        """Returns the batches, longest rows first, those of a length in their order."""
+        lengths = np.asarray(lengths, np.int64)
+        missing = lengths.max(initial=0) - lengths
+        if missing.max(initial=0) <= np.iinfo(np.uint16).max:
+            missing = missing.astype(np.uint16)  # which NumPy sorts in linear time
+        order = np.argsort(missing, kind="stable")
+        starts = np.flatnonzero(first_of_equal(missing[order])).tolist()
+        batches = []
+        for start, stop in pairwise([*starts, len(order)]):
+            length = int(lengths[order[start]])
+            most = max(self.budget // max(length, 1), 1)
+            for at in range(start, stop, most):
+                rows = order[at : min(at + most, stop)]
+                batches.append(Batch(rows, (len(rows), length)))
+        return batches
 
     def ahead(self, batches: Sequence[Batch], everything: bool) -> Sequence[Shape]:
         return ()
-
-
-def plan_batches(lengths: np.ndarray, budget: int, equal: bool = False) -> list[np.ndarray]:
-    """Row numbers of batches of similar length, int64 `[batch]` each, from `lengths`, int `[rows]`.
-
-    Rows are sorted by length, longest first, equal lengths in their order. A batch holds at most
-    `budget` tokens with its padding (a longer row is a batch of its own). Once it holds 512 tokens
-    it ends before the first row that is shorter than 0.9 of its longest.
-
-    >>> [batch.tolist() for batch in plan_batches(np.array([3, 9, 3, 8]), budget=18)]
-    [[1, 3], [0, 2]]
-    """
-    lengths = np.asarray(lengths, np.int64)
-    missing = lengths.max(initial=0) - lengths
-    if missing.max(initial=0) <= np.iinfo(np.uint16).max:
-        missing = missing.astype(np.uint16)  # which NumPy sorts in linear time
-    order = np.argsort(missing, kind="stable")
-    ordered = -lengths[order]  # ascending, so that searchsorted finds the first short row
-    batches, start = [], 0
-    while start < len(order):
-        longest = int(-ordered[start])
-        enough = start if equal else start - (-_FULL_ENOUGH // max(longest, 1))
-        least = longest if equal else _LEAST_FILL * longest
-        short = int(np.searchsorted(ordered, -least, side="right"))
-        stop = min(start + max(budget // max(longest, 1), 1), max(short, enough), len(order))
-        batches.append(order[start:stop])
-        start = stop
-    return batches
 
 
 def pad_rows(
@@ -148,7 +136,7 @@ class FixedShapes:
         return self.shapes if everything else ()
 
     def plan(self, lengths: np.ndarray) -> list[Batch]:
-        """As `plan_batches`; shorter rows complete a batch of a length that has too few."""
+        """Returns the batches, longest rows first; shorter ones complete what has too few."""
         lengths = np.asarray(lengths, np.int64)
         order = np.argsort(-lengths, kind="stable")
         padded = np.searchsorted(self.lengths, lengths[order])

@@ -13,7 +13,7 @@ import numpy as np
 from bert_embed.backends.choose import load_engine
 from bert_embed.backends.host import Wanted
 from bert_embed.backends.protocol import Engine, Graph, PaddedRows, Shape
-from bert_embed.backends.runner import CPU_BATCH_TOKENS, NOT_FINITE, AnyShape
+from bert_embed.backends.runner import CPU_BATCH_TOKENS, NOT_FINITE
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.settings import OutputSpec, VectorSpec
 from tests.support.command import ran
@@ -27,7 +27,7 @@ def load_tensorflow(bundle: Bundle, special_ids: tuple[int, int], *settings: obj
 
     class UncompiledEngine(XLAEngine):
         def batching(self, batch_tokens: int | None, longest: int) -> Any:
-            return AnyShape(batch_tokens or CPU_BATCH_TOKENS)
+            return super().batching(batch_tokens or CPU_BATCH_TOKENS, longest)
 
         def graph(self, spec: VectorSpec, output_spec: OutputSpec, head: int) -> Programs:
             wanted = Wanted(bundle.config, special_ids, spec, output_spec, head)

@@ -10,7 +10,6 @@ import numpy as np
 
 from bert_embed.backends.host import HostEngine, tail
 from bert_embed.backends.openvino.ops import OpenVINOOps, op, ov
-from bert_embed.backends.runner import AnyShape
 from bert_embed.base.threads import renew_after_fork
 from bert_embed.bundle.bundle import Bundle, load_tensors
 
@@ -18,11 +17,12 @@ _Graph = tuple[int, ...] | str  # the layers whose hidden states it gives, or wh
 _TYPES = {"float32": "f32", "bfloat16": "bf16"}
 # Graphs of hidden states, each with its own weights: a run has one, and a caller compares two.
 _MOST = 2
-_BATCH_TOKENS = 1024  # of numbers that are half as long as those of CPU_BATCH_TOKENS
 
 
 class OpenVINOEngine(HostEngine):
     """Is the `Model` of all threads: each graph is compiled once, and runs a batch on one core."""
+
+    batch_tokens = 1024  # of numbers that are half as long as those of CPU_BATCH_TOKENS
 
     def __init__(
         self,
@@ -46,9 +46,6 @@ class OpenVINOEngine(HostEngine):
         # Never freed, which would wait for those threads.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object((self._compiled, self._core)))
         self._lock, self._compiled = threading.Lock(), {}
-
-    def batching(self, batch_tokens: int | None, longest: int) -> AnyShape:
-        return super().batching(_BATCH_TOKENS if batch_tokens is None else batch_tokens, longest)
 
     def model(
         self, highest: int, heads: Sequence[str] = ()

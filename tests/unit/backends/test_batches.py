@@ -1,5 +1,7 @@
 """Batches: every row runs once, in one that fits, and little of them is padding."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,25 +12,27 @@ from bert_embed.backends.jax.packing import PackedRows, most_texts, placed, usua
 from bert_embed.backends.runner import (
     NOT_FINITE,
     OUT_OF_MEMORY,
+    EqualLengths,
     FixedShapes,
     pad_rows,
     padded_to,
-    plan_batches,
     run_halving,
 )
 from tests.support.command import ROOT
 
 
 @given(st.lists(st.integers(1, 600), max_size=300), st.integers(1, 3000))
-def test_every_row_runs_once_in_a_batch_that_fits(lengths, budget):
+def test_every_row_runs_once_in_a_batch_of_its_length_that_fits(lengths, budget):
     lengths = np.array(lengths, np.int64)
-    batches = plan_batches(lengths, budget)
-    assert sorted(row for batch in batches for row in batch) == list(range(len(lengths)))
+    batches = EqualLengths(budget).plan(lengths)
+    order = [row for batch in batches for row in batch.rows]
+    assert order == sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
     for batch in batches:
-        longest = lengths[batch].max()
-        assert len(batch) == 1 or len(batch) * longest <= budget
-        full = [at for at in range(1, len(batch)) if at * longest >= 512]
-        assert all(lengths[batch[at]] >= 0.9 * longest for at in full)
+        assert set(lengths[batch.rows]) == {batch.shape[1]}
+        assert len(batch.rows) == batch.shape[0] <= max(budget // batch.shape[1], 1)
+    of_length = Counter(batch.shape[1] for batch in batches)
+    for length, count in Counter(lengths.tolist()).items():
+        assert of_length[length] == -(-count // max(budget // length, 1))  # no more than it takes
 
 
 @given(
@@ -48,15 +52,6 @@ def test_every_row_runs_once_and_in_a_shape_of_the_ladder(lengths, budget, longe
         assert batch.tokens <= max(budget, batch.shape[1])
 
 
-def test_longest_come_first_and_equal_lengths_in_their_order():
-    for lengths, budget, wanted in (
-        ([5, 7, 5, 7, 5], 10_000, [[1, 3, 0, 2, 4]]),
-        ([3, 900, 3], 100, [[1], [0, 2]]),  # one over the budget runs alone
-    ):
-        found = plan_batches(np.array(lengths), budget)
-        assert [batch.tolist() for batch in found] == wanted
-
-
 def test_shapes_are_few_and_the_last_rung_is_what_the_model_takes():
     counts = {longest: len(FixedShapes(16384, longest).shapes) for longest in (512, 256, 128)}
     assert counts == {512: 46, 256: 38, 128: 30}
@@ -71,9 +66,6 @@ def test_natural_lengths_are_hardly_padded():
     lengths = np.random.default_rng(0).lognormal(2.95, 0.5, 48_000).astype(int).clip(4, 256)
     computed = sum(batch.tokens for batch in FixedShapes(16384, 256).plan(lengths))
     assert 1 - lengths.sum() / computed < 0.12
-    batches = plan_batches(lengths[:5000], 1024)
-    padded = sum(int(lengths[batch].max()) * len(batch) for batch in batches)
-    assert 1 - lengths[:5000].sum() / padded < 0.03
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=20), st.randoms())
