@@ -414,6 +414,7 @@ class Encoder:
         if not isinstance(query, str):
             raise SettingError("query", f"must be one text, got a {type(query).__name__}")
         listed = text_list("documents", documents)
+        most = len(listed) if k is None else whole_number("k", k, least=1)
         if named := [name for name in ("prompt", "prompt_name") if settings.get(name) is not None]:
             raise SettingError(named[0], "is of queries or of documents: encode both, then compare")
         made = self.bundle.default_vectors
@@ -423,7 +424,6 @@ class Encoder:
         else:
             asked = self._encode([query], chosen, settings, use=QUERY)
             scores = self.similarity(asked, self._encode(listed, chosen, settings, use=DOCUMENT))[0]
-        most = len(listed) if k is None else whole_number("k", k, least=1)
         best = np.argsort(-scores, kind="stable")[:most].tolist()
         return [Ranked(number, float(scores[number])) for number in best]
 

@@ -325,6 +325,7 @@ def test_similarities_are_cosines(encoder):
         ([[1, 2, 3]], "other must be vectors of 2 numbers, got 3"),
         ([["a", "b"]], r"other must be vectors, numbers \[vectors, dim\]"),
         (np.ones((1, 1, 2)), r"other must be numbers \[vectors, dim\] or \[dim\], got \(1, 1, 2\)"),
+        (None, r"other must be numbers \[vectors, dim\] or \[dim\], got \(\)"),
     ):
         with pytest.raises(SettingError, match=message):
             encoder.similarity(one, wrong)
@@ -332,7 +333,7 @@ def test_similarities_are_cosines(encoder):
         encoder.similarity_pairwise(one, [1, 0])
 
 
-def test_documents_are_ranked_by_what_the_model_is_for(prompted):
+def test_documents_are_ranked_by_what_the_model_is_for(prompted, monkeypatch):
     texts = ["the bank", "money", "a robber", "the bank"]
     ranked = prompted.rank("the river", texts)
     scores = prompted.similarity(
@@ -342,6 +343,7 @@ def test_documents_are_ranked_by_what_the_model_is_for(prompted):
     assert [hit.score for hit in prompted.rank("the river", texts, k=1)] == [scores.max()]
     with pytest.raises(SettingError, match="model is no cross-encoder: it has no sc"):
         prompted.score([("a", "b")])
+    monkeypatch.setattr(prompted.embedder, "run", None)  # which a wrong argument does not reach
     for given, message in (
         (("the river", texts, 0), "k must be at least 1, got 0"),
         ((["the river"], texts), "query must be one text, got a list"),

@@ -168,7 +168,7 @@ class MaxSim:
     """
 
     def __init__(self, queries: MultiVectors) -> None:
-        self._queries = np.split(queries.vectors, queries.splits[1:-1])
+        self._queries = queries.rows()
         # What rounding can change a score where the longest token of a row has unit length
         self._margins = [
             rounding(sum(query.shape)) * float(np.sqrt(np.vecdot(query, query)).sum())
@@ -301,7 +301,7 @@ def _ragged(vectors: Any) -> Any:
 
 def _numbers(name: str, values: Any) -> np.ndarray:
     try:
-        vectors = np.atleast_2d(np.asarray(values, np.float32))
+        vectors = np.asarray(values, np.float32)
     except (TypeError, ValueError):
         try:  # a column of vectors, as pandas, Polars and Arrow have it
             vectors = np.asarray(as_list(values), np.float32)
@@ -309,6 +309,7 @@ def _numbers(name: str, values: Any) -> np.ndarray:
             raise SettingError(
                 name, "must be vectors, numbers [vectors, dim] or [dim]; encode texts first"
             ) from error
+    vectors = vectors[None] if vectors.ndim == 1 else vectors
     if vectors.ndim != 2:
         raise SettingError(name, f"must be numbers [vectors, dim] or [dim], got {vectors.shape}")
     return vectors

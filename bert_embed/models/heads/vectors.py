@@ -55,11 +55,13 @@ class _RaggedRows(SameValues, Generic[_Row]):
     @overload
     def __getitem__(self, rows: slice | np.ndarray) -> Self: ...
     def __getitem__(self, rows: int | np.integer[Any] | slice | np.ndarray) -> Any:
-        taken = np.arange(len(self))[rows]
-        return self.take(taken) if taken.ndim else self._row(slice(*self.splits[taken : taken + 2]))
+        if not isinstance(rows, slice) and not np.ndim(rows):
+            row = range(len(self))[rows]
+            return self._row(slice(*self.splits[row : row + 2]))
+        return self.take(np.arange(len(self))[rows])
 
     def __iter__(self) -> Iterator[_Row]:
-        return (self[row] for row in range(len(self)))
+        return (self._row(slice(*ends)) for ends in pairwise(self.splits.tolist()))
 
     def _row(self, entries: slice) -> _Row:
         raise NotImplementedError

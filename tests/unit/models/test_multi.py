@@ -96,6 +96,8 @@ def test_maxsim_is_that_of_the_definition(encoders):
     np.testing.assert_array_equal(encoder.similarity(one, documents), scores[1:])
     pairs = encoder.similarity_pairwise(queries, documents[:2])
     np.testing.assert_array_equal(pairs, np.diag(scores))
+    assert encoder.similarity(queries[:0], documents).shape == (0, len(TEXTS))
+    assert encoder.similarity(queries, documents[:0]).shape == (2, 0)
     for wrong in (encoder.encode(TEXTS, kind="dense"), [0.5]):
         with pytest.raises(SettingError, match="other must be multi vectors as the first, got de"):
             encoder.similarity(one, wrong)
