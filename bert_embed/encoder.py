@@ -23,7 +23,6 @@ from bert_embed.models.heads.vectors import (
     MultiVectors,
     SparseVector,
     SparseVectors,
-    joined,
 )
 from bert_embed.settings import (
     CallSettings,
@@ -354,9 +353,7 @@ class Encoder:
         call = CallSettings.sort(settings, UnitSettings)
         spec, text_spec = self._unit_specs(unit, call)
         shape = spec.token_shape(self.bundle.config)
-        per_text: list[TextVectors] = []
-        for done in self._run(columns, call, text_spec, spec):
-            per_text += self._units_of(done, unit, shape)
+        per_text = self._units_of(self._run(columns, call, text_spec, spec), unit, shape)
         return per_text[0] if one else per_text
 
     @overload
@@ -489,8 +486,7 @@ class Encoder:
             if not settings:
                 self._plain_specs[plain] = kind, text_spec
         done = self._run(columns, call, text_spec, spec, use == QUERY)
-        parts = [one.sentences if kind == "dense" else one.heads[kind] for one in done]
-        vectors: Any = parts[0] if len(parts) == 1 else joined(parts)
+        vectors: Any = done.sentences if kind == "dense" else done.heads[kind]
         if kind == "dense" and spec.layer_combine == "stack":
             vectors = vectors.reshape(-1, *spec.shape(self.bundle.config))
         elif kind == "sparse":
@@ -530,33 +526,28 @@ class Encoder:
         text_spec: TextSpec,
         spec: VectorSpec,
         query: bool = False,
-    ) -> list[DocumentVectors]:
-        """Runs the model on texts, in pieces where the call shows progress; warns of cuts."""
+    ) -> DocumentVectors:
+        """Runs the model on texts, shows progress where the call asks for it, and warns of cuts."""
         if columns.get("texts_b") is not None:
             self.tokenizer.check_pairs("texts_b")
-        pieces: Iterable[tuple[Columns, Any]] = [(columns, None)]
         count = len(columns["texts"])
+        request = Request(
+            text_spec,
+            texts=columns,
+            spec=spec,
+            query=query,
+            batch_tokens=call.texts.get("batch_tokens"),
+            strict=True,
+        )
         if call.progress and count:
-            from bert_embed.base.progress import in_pieces  # for few calls
+            from bert_embed.base.progress import texts_done  # for few calls
 
-            pieces = in_pieces(columns)
-        done: list[DocumentVectors] = []
-        first = cut = 0
-        for piece, tell in pieces:
-            request = Request(
-                text_spec,
-                texts=piece,
-                spec=spec,
-                query=query,
-                batch_tokens=call.texts.get("batch_tokens"),
-                strict=True,
-                first=first,
-                tell=tell,
-            )
-            done.append(self.embedder.run(request))
-            first, cut = first + len(piece["texts"]), cut + len(done[-1].cut)
-        if cut and "long_text" not in call.texts:
-            message = self.embedder.truncation(cut, count, request)
+            with texts_done(count) as tell:
+                done = self.embedder.run(replace(request, tell=tell))
+        else:
+            done = self.embedder.run(request)
+        if len(done.cut) and "long_text" not in call.texts:
+            message = self.embedder.truncation(len(done.cut), count, request)
             warnings.warn(message, TruncationWarning, stacklevel=_calling_level())
         return done
 

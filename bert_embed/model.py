@@ -53,7 +53,6 @@ class Request:
     # Whether an error is raised for a text that gets no vector. A text without tokens then has that
     # of its special tokens.
     strict: bool = False
-    first: int = 0  # the number of the first text in such an error
     # Takes, after each batch and from any thread, the share of the work that it was.
     tell: Callable[[float], object] | None = None
 
@@ -269,7 +268,6 @@ def _without_bad(
     rejected |= {int(numbers[document]): ("infer", why) for document, why in failed.items()}
     if request.strict:
         number, (_, reason) = min(rejected.items())
-        number += request.first
         raise TextError(f"{counted(len(rejected), 'text')} failed, the first is {number}: {reason}")
     if texts is not None:
         count = len(numbers) + len(unread)
@@ -285,7 +283,7 @@ def _without_bad(
 def _too_long(number: int, request: Request) -> SettingError:
     return SettingError(
         "texts",
-        f"number {request.first + number} is longer than {request.text_spec.max_seq_length} "
+        f"number {number} is longer than {request.text_spec.max_seq_length} "
         f"tokens; set long_text to truncate{' or window' if request.takes_windows else ''}",
         "long_text",
     )

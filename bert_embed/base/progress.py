@@ -2,15 +2,13 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from bert_embed.base.environment import in_notebook
 from bert_embed.base.errors import counted
 
-_PIECE = 1024  # texts between two messages: enough to group them by length
 _PAUSE = 0.5  # seconds between messages, at least
 
 
@@ -34,29 +32,21 @@ def cell_line() -> Callable[[str], None]:
     return show
 
 
-def in_pieces(
-    columns: Mapping[str, Any],
-) -> Iterator[tuple[dict[str, Any], Callable[[float], None]]]:
-    """Yields columns of texts in pieces, with a line that says how many texts are done.
-
-    With each piece comes what takes further shares of it that are done, from any thread.
-    """
-    total, started = len(columns["texts"]), time.monotonic()
+@contextmanager
+def texts_done(total: int) -> Iterator[Callable[[float], None]]:
+    """Shows how many texts of a call are done; gives what takes further shares, from any thread."""
+    started = shown = time.monotonic()
     show = cell_line() if in_notebook() else _put
-    done, shown = 0.0, started
+    done = 0.0
 
-    def add(size: int, share: float) -> None:
+    def add(share: float) -> None:
         nonlocal done, shown
-        done += size * share
+        done += total * share
         if (now := time.monotonic()) - shown >= _PAUSE:
             shown = now
             show(_progress(done, total, now - started))
 
-    for begin in range(0, total, _PIECE):
-        size = min(_PIECE, total - begin)
-        piece = {name: values and values[begin : begin + size] for name, values in columns.items()}
-        yield piece, partial(add, size)
-        done = begin + size  # of all threads, which have come to an end
+    yield add
     show(_progress(total, total, time.monotonic() - started))
     if show is _put:
         _put("", end="\n")

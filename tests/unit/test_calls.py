@@ -99,17 +99,13 @@ def test_what_is_no_output_is_refused_by_the_name_of_its_argument(given, message
         bert_embed.export(given, "index", "npy")
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
+def test_what_is_no_query_is_refused():
+    for given, message in (
         (None, "must be a list of texts, got a NoneType"),
         (pd.Series(["the bank", None]), "must be str, number 1 is missing"),
-    ],
-    ids=str,
-)
-def test_what_is_no_query_is_refused(given, message):
-    with pytest.raises(SettingError, match=f"^queries {message}"):
-        bert_embed.nearest("out", given)
+    ):
+        with pytest.raises(SettingError, match=f"^queries {message}"):
+            bert_embed.nearest("out", given)
 
 
 def test_one_text_gives_one_vector(encoder):
@@ -215,8 +211,8 @@ def test_units_of_long_texts_may_be_computed_in_windows(encoder):
     with pytest.warns(bert_embed.TruncationWarning):
         assert len(encoder.units([text], "word")[0]) == 62
     assert len(encoder.units([text], "word", long_text="window", overlap=8)[0]) == 100
-    with pytest.raises(SettingError, match="texts number 0 is longer than 64 tokens"):
-        encoder.units([text], long_text="reject")
+    with pytest.raises(SettingError, match="texts number 1 is longer than 64 tokens"):
+        encoder.units(["the bank", text], long_text="reject")
 
 
 @pytest.mark.parametrize(
@@ -385,12 +381,6 @@ def test_a_model_with_one_segment_takes_pairs(tmp_path):
     ids = [encoder.tokenizer.encode(text)[1:-1] for text in ("the bank", "of the river")]
     row = np.array([cls, *ids[0], sep, *ids[1], sep], np.int32)
     assert_near(pair, embed_rows(encoder, row, np.array([0, len(row)])).vectors)
-
-
-def test_a_text_that_is_refused_is_counted_from_the_first_one(encoder):
-    texts = ["a"] * 1_100 + ["money " * 70]
-    with pytest.raises(bert_embed.SettingError, match="texts number 1100 is longer than 64 tokens"):
-        encoder.encode(texts, long_text="reject", show_progress_bar=True)
 
 
 def test_no_windows_are_suggested_for_pairs(encoder):
