@@ -26,7 +26,6 @@ _STATIC = Backend(
     precisions={"cpu": ("float32",)},
     load="bert_embed.backends.host:StaticEngine",
 )
-_OF_MODELS = {_STATIC.name: _STATIC}
 # Other packages name their `Backend` as an entry point of this group; `engine` must name them.
 GROUP = "bert_embed.backends"
 PRECISIONS = ("float32", "int8", "bfloat16", "float16")
@@ -155,7 +154,7 @@ def model_backend(
                 f"{value} does not compute this model, a table without layers: take "
                 f"{usual[setting][-1]}",
             )
-    return _OF_MODELS[config.engine], "cpu"
+    return _STATIC, "cpu"
 
 
 def _is_here(backend: Backend, device: str) -> bool:

@@ -209,12 +209,10 @@ def missing(value: Any) -> str | None:
     >>> [missing(value) for value in (None, float("nan"), "nan", 0)]
     ['None', 'NaN', None, None]
     """
-    name = type(value).__name__
-    if value is None or name in ("NAType", "NaTType"):
-        return {"NAType": "NA", "NaTType": "NaT"}.get(name, "None")
-    if isinstance(value, Real | Decimal) and value != value:
+    is_nan = isinstance(value, Decimal) and value.is_nan()  # one that signals is not compared
+    if is_nan or (isinstance(value, Real) and value != value):
         return "NaN"
-    return None
+    return {"NoneType": "None", "NAType": "NA", "NaTType": "NaT"}.get(type(value).__name__)
 
 
 def _instead(value: str, column: Any) -> str:

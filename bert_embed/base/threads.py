@@ -50,7 +50,6 @@ _POLL_SECONDS = 0.001
 # is entered before it looks whether the exit began, which begins before it looks for calls.
 _running: set[int] = set()
 _exiting: list[int] = []  # the thread that exits
-_after: list[Callable[[], object]] = []
 
 
 @contextmanager
@@ -74,13 +73,8 @@ def native_call(caller: int | None = None) -> Iterator[None]:
         _running.discard(thread)
 
 
-def wait_at_exit(then: Callable[[], object] | None = None) -> None:
-    """Has the exit wait before all handlers that were registered so far, as those of engines.
-
-    `then` is called after it, with no call under way but those that hang.
-    """
-    if then is not None:
-        _after.append(then)
+def wait_at_exit() -> None:
+    """Has the exit wait before all handlers that were registered so far, as those of engines."""
     atexit.unregister(_wait)
     atexit.register(_wait)
 
@@ -91,8 +85,7 @@ def _wait() -> None:
     stop = time.monotonic() + _MOST_SECONDS
     while _running.difference(_exiting) and time.monotonic() < stop:
         time.sleep(_POLL_SECONDS)
-    for then in _after:
-        then()
+    _renew()  # with no call under way but those that hang
 
 
 _forked: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -117,7 +110,7 @@ def _after_fork() -> None:
     _renew()
 
 
-wait_at_exit(_renew)
+wait_at_exit()
 if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_after_fork)
 

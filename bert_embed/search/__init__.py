@@ -1,1 +1,1 @@
-"""Nearest vectors, rankings and k-means."""
+"""Nearest vectors, and how rankings compare."""

@@ -24,6 +24,7 @@ from bert_embed.transforms.adapters.embed_documents import (
     plain_vectors,
     record_fields,
     text_error,
+    value_of,
 )
 from bert_embed.transforms.adapters.text_model import (
     OWN,
@@ -180,9 +181,7 @@ class BertModelHandler(ModelHandler[Any, PredictionResult, Embedder]):
 
 def _weight(columns: tuple[str, str | None], element: Any) -> int:
     """What an element adds to its batch; KeyedModelHandler hands over pairs with a key."""
-    if isinstance(element, tuple) and not hasattr(element, "_asdict"):
-        element = element[-1]
-    return batch_weight(document(element, None, *columns))
+    return batch_weight(document(value_of(element), None, *columns))
 
 
 _CONTENT = ("content.text",)  # the name of an EmbeddableItem's text in messages

@@ -191,7 +191,7 @@ class EmbedDocuments(beam.PTransform):
 
 def _lacking(element: Any, column: str) -> str:
     """The fields of an element without the column; "" of any other."""
-    fields = record_fields(_value_of(element))
+    fields = record_fields(value_of(element))
     if fields is None or column in fields:
         return ""
     return ", ".join(map(str, list(fields)[:_MOST_NAMES])) or "no fields"
@@ -215,7 +215,7 @@ def _picked(
     window: Any = beam.DoFn.WindowParam,
     pane: Any = beam.DoFn.PaneInfoParam,
 ) -> Document:
-    picked = document(_value_of(element), at, column, text_b_column)
+    picked = document(value_of(element), at, column, text_b_column)
     return replace(picked, element=element, window=window, pane=pane)
 
 
@@ -232,7 +232,7 @@ class _Place(beam.DoFn):
         yield value if tag == "embedded" else TaggedOutput(tag, value)
 
 
-def _value_of(element: Any) -> Any:
+def value_of(element: Any) -> Any:
     """The element that has the text; of a pair with a key its value."""
     is_pair = isinstance(element, tuple) and len(element) == 2
     return element[1] if is_pair and not hasattr(element, "_fields") else element
@@ -340,7 +340,7 @@ def placed(
         row = {"stage": rejection.stage, "reason": rejection.reason, "record": element}
         return "rejected", row
     value = plain_vectors(required(embedded.vectors, "vector")[0], as_numpy)
-    record = _value_of(element)
+    record = value_of(element)
     fields = {column: record} if isinstance(record, str) else record_fields(record) or {}
     row = {**fields, output_column: value}
     return "embedded", row if record is element else (element[0], row)
