@@ -246,6 +246,7 @@ def write_output(
     ids: list[Any] | None = None,
     files: int = 3,
     dtype: str = "float32",
+    output_format: str = "parquet",
 ) -> Path:
     """Writes float32 `[rows, width]` as the complete output of a run; returns the folder."""
     ids = [f"doc-{row}" for row in range(len(vectors))] if ids is None else ids
@@ -256,8 +257,8 @@ def write_output(
         return replace(block, ids=pa.array([str(ids[row]) for row in rows]), vectors=vectors[rows])
 
     kind = {"id_type": "string" if not ids or isinstance(ids[0], str) else "int64"}
-    sizes, width = list(map(len, parts)), vectors.shape[1]
-    return finished_run(folder, sizes, width, dtype, kept=False, settings=kind, changed=changed)
+    written = list(map(len, parts)), vectors.shape[1], dtype, output_format
+    return finished_run(folder, *written, kept=False, settings=kind, changed=changed)
 
 
 def clustered_vectors(rows: int, width: int = 32, groups: int = 40, seed: int = 0) -> np.ndarray:

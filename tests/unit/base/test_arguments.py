@@ -97,6 +97,8 @@ def refused_by(encoder, method, texts, settings, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"model": None}, "model must be a str, got None"),
+        ({"model": b"minilm"}, "model must be a str, got b'minilm'"),
         ({"threads": 1.5}, "threads must be an integer, got 1.5"),
         ({"precision": ["int8"]}, "precision must be one of float32,"),
         ({"device": 3}, "device must be one of auto,"),
@@ -117,43 +119,77 @@ def refused_by(encoder, method, texts, settings, message):
 )
 def test_a_wrong_argument_of_load_is_named(tiny_bundle, settings, message):
     with pytest.raises(SettingError, match=re.escape(message)):
-        bert_embed.load(tiny_bundle, **settings)
+        bert_embed.load(**{"model": tiny_bundle} | settings)
 
 
-@pytest.mark.parametrize("model", [None, 3, ["minilm"], b"minilm"])
-def test_a_model_that_is_no_name_is_refused(model):
-    with pytest.raises(SettingError, match="model must be a str, got"):
-        bert_embed.load(model)
+OF_TRANSFORMS = {  # by those that take the argument
+    (EmbedDocuments, BertEmbeddings, BertModelHandler): [
+        ({"threads": 1.5}, "threads must be an integer, got 1.5"),
+        ({"batch_tokens": 0}, "batch_tokens must be at least 1, got 0"),
+        ({"large_model": "yes"}, "large_model must be True or False, got 'yes'"),
+        ({"max_seq_length": 65}, "max_seq_length must be between 3 and 64"),
+        ({"layer_combine": "stack"}, "layer_combine stack gives several vectors"),
+        ({"normalize": "yes"}, "normalize must be True or False, got 'yes'"),
+        ({"colour": "red"}, "colour is not a setting"),
+        ({"model": 3}, "model must be a str, got 3"),
+        ({"model": "nowhere"}, "model must be minilm"),
+        ({"model_name": "a"}, "model_name is not a setting; did you mean model?"),
+        ({"revision": "a"}, "revision is not offered: give it behind the model's name"),
+        ({"load_model_args": {}}, "load_model_args is not offered: each of them has a name here"),
+    ],
+    (EmbedDocuments, BertModelHandler): [
+        ({"column": ""}, "column must be the name of a field, got ''"),
+        ({"text_b_column": "text"}, "columns must differ from each other, got column='text', "),
+        ({"text_b_column": "b", "long_text": "window"}, "text_b_column makes pairs"),
+    ],
+    (BertEmbeddings, BertModelHandler): [
+        ({"max_batch_seconds": 1}, "max_batch_seconds is a setting of another transform"),
+    ],
+    (EmbedDocuments,): [
+        ({"max_batch_seconds": "1"}, "max_batch_seconds must be a number of seconds, got '1'"),
+        ({"max_batch_seconds": 0}, "max_batch_seconds must be over 0, got 0"),
+        ({"max_batch_seconds": float("inf")}, "max_batch_seconds must be finite, got inf"),
+        ({"layers": [1, 2]}, "layer_combine"),
+        ({"pooling": "median"}, "pooling must be one of mean"),
+        ({"long_text": "window", "overlap": 62}, "overlap must be at least 0 and below 62"),
+        ({"prompt": "a " * 62}, "prompt has 62 tokens, which leaves no room"),
+        ({"output_column": "text"}, "differ from each other, got column='text', output_column="),
+        ({"as_rows": True, "as_numpy": True}, "as_numpy conflicts with as_rows"),
+        ({"vectors": ["scores"]}, "scores: this model makes dense vectors"),
+        ({"vectors": "scores"}, 'vectors must be a list of names: write ["scores"]'),
+        ({"vectors": "dense,sparse"}, 'must be a list of names: write ["dense", "sparse"]'),
+    ],
+    (BertEmbeddings,): [
+        ({"columns": "text"}, "columns must be a list of different names, got 'text'"),
+        ({"columns": (name for name in "ab")}, "must be a list of different names, got <generator"),
+        ({"columns": ["a", 1]}, "columns must be a list of different names, got ['a', 1]"),
+        ({"columns": []}, "columns must be a list of different names, got []"),
+        ({"columns": ["a", "a"]}, "columns must be a list of different names, got ['a', 'a']"),
+        ({"output_columns": ["b", "c"]}, "output_columns must be as many as columns"),
+        ({"columns": None, "output_columns": ["b"]}, "output_columns must be as many as columns"),
+        ({"min_batch_size": 2}, "is for BertModelHandler; here batches are formed by tokens"),
+        ({"max_batch_size": 2}, "is for BertModelHandler; here batches are formed by tokens"),
+        ({"inference_args": {}}, "each of them has a name here, such as prompt or normalize"),
+        ({"image_model": True}, "image_model is not offered: the models embed texts"),
+    ],
+    (BertModelHandler,): [
+        ({"max_batch_size": 0}, "max_batch_size must be at least 1, got 0"),
+        ({"model_copies": 1.5}, "model_copies must be an integer, got 1.5"),
+        ({"max_batch_duration_secs": -1}, "max_batch_duration_secs must be over 0"),
+        ({"min_batch": 2}, "min_batch is not a setting; did you mean min_batch_size?"),
+        ({"max_batch_weight": 9}, "not offered: max_batch_size counts what element_size_fn"),
+    ],
+}
 
 
-OF_TRANSFORMS = [
-    ({"threads": 1.5}, "threads must be an integer, got 1.5"),
-    ({"batch_tokens": 0}, "batch_tokens must be at least 1, got 0"),
-    ({"large_model": "yes"}, "large_model must be True or False, got 'yes'"),
-    ({"max_seq_length": 65}, "max_seq_length must be between 3 and 64"),
-    ({"layer_combine": "stack"}, "layer_combine stack gives several vectors"),
-    ({"normalize": "yes"}, "normalize must be True or False, got 'yes'"),
-    ({"colour": "red"}, "colour is not a setting"),
-    ({"model": 3}, "model must be a str, got 3"),
-    ({"model": "nowhere"}, "model must be minilm"),
-    ({"model_name": "a"}, "model_name is not a setting; did you mean model?"),
-    ({"revision": "a"}, "revision is not offered: give it behind the model's name"),
-    ({"load_model_args": {}}, "load_model_args is not offered: each of them has a name here"),
-]
-
-
-@pytest.mark.parametrize("transform", [EmbedDocuments, BertEmbeddings, BertModelHandler])
-def test_a_wrong_argument_of_a_transform_is_named(tiny_bundle, transform):
+@pytest.mark.parametrize(
+    ("transform", "settings", "message"),
+    [(one, *row) for some, rows in OF_TRANSFORMS.items() for one in some for row in rows],
+)
+def test_a_wrong_argument_of_a_transform_is_named(tiny_bundle, transform, settings, message):
     columns = {"columns": ["text"]} if transform is BertEmbeddings else {}
-    for settings, message in OF_TRANSFORMS:
-        with pytest.raises(SettingError, match=re.escape(message)):
-            transform(**{"model": tiny_bundle} | columns | settings)
-    if transform is EmbedDocuments:
-        for wait, message in (("1", "a number of seconds, got '1'"), (0, "over 0, got 0")):
-            with pytest.raises(SettingError, match=f"max_batch_seconds must be {message}"):
-                EmbedDocuments(model=tiny_bundle, max_batch_seconds=wait)
-        with pytest.raises(SettingError, match="max_batch_seconds must be finite, got inf"):
-            EmbedDocuments(model=tiny_bundle, max_batch_seconds=float("inf"))
+    with pytest.raises(SettingError, match=re.escape(message)):
+        transform(**{"model": tiny_bundle} | columns | settings)
 
 
 def test_what_is_meant_is_taken(encoder, tiny_bundle):
@@ -167,18 +203,10 @@ def test_what_is_meant_is_taken(encoder, tiny_bundle):
     EmbedDocuments(model=tiny_bundle, max_batch_seconds=np.float32(0.5))
 
 
-@pytest.mark.parametrize("method", ["encode", "units"])
-def test_texts_may_come_from_a_generator(encoder, method):
-    given = (TEXTS, (text for text in TEXTS), np.array(TEXTS, object))
-    for rows in zip(*map(getattr(encoder, method), given), strict=True):
-        first, *others = (getattr(each, "vectors", each) for each in rows)
-        for other in others:
-            np.testing.assert_array_equal(first, other)
-
-
 def test_words_may_come_from_generators(encoder):
     found = encoder.units(iter([iter(["the", "bank"]), "money"]), "word")
     assert [list(each.texts) for each in found] == [["the", "bank"], ["money"]]
+    assert encoder.units(iter(["the bank"])) == encoder.units(["the bank"])
 
 
 NAN = float("nan")

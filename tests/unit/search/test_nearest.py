@@ -16,24 +16,25 @@ from bert_embed.base.arrays import splits_of
 from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
 from bert_embed.results.names import OUTPUT_DTYPES
 from bert_embed.search.nearest import nearest
-from tests.support.outputs import DIM, ENTRIES, finished_run, multi_rows, sparse_rows
+from tests.support.outputs import (
+    DIM,
+    ENTRIES,
+    finished_run,
+    multi_rows,
+    sparse_rows,
+    write_output,
+)
 
 FILES, ROWS, WIDTH = 5, 2500, 24
 
 
-def write_output(folder, dtype, output_format):
-    """Writes vectors of which every fifth is one of two, and one is zero."""
-    random = np.random.default_rng(5)
-
-    def changed(block):
-        number = block.part.block
-        vectors = random.standard_normal((ROWS, WIDTH), np.float32)
-        vectors[::5] = np.random.default_rng(6).standard_normal((2, WIDTH), np.float32)[number % 2]
-        vectors[7] = 0
-        ids = pa.array([f"{number}-{row}" for row in range(ROWS)])
-        return replace(block, vectors=vectors, ids=ids)
-
-    finished_run(folder, [ROWS] * FILES, WIDTH, dtype, output_format, kept=False, changed=changed)
+def write_equal(folder, dtype, output_format):
+    """Writes vectors of which every fifth is one of two, and one of each file is zero."""
+    vectors = np.random.default_rng(5).standard_normal((FILES, ROWS, WIDTH), np.float32)
+    vectors[::2, ::5], vectors[1::2, ::5] = vectors[0, 0], vectors[1, 0]
+    vectors[:, 7] = 0
+    ids = [f"{number}-{row}" for number in range(FILES) for row in range(ROWS)]
+    write_output(folder, vectors.reshape(-1, WIDTH), ids, FILES, dtype, output_format)
 
 
 def settings_of(output):
@@ -47,7 +48,7 @@ def output_of(tmp_path_factory):
     @cache
     def output(*kind):
         folder = tmp_path_factory.mktemp("output")
-        write_output(folder, *kind)
+        write_equal(folder, *kind)
         return folder
 
     return output
@@ -100,7 +101,7 @@ def test_hits_are_those_of_a_plain_computation(output_of, kind, similarity, coun
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("k", [1, 40])
 def test_a_vector_that_is_not_finite_takes_no_hits_place(tmp_path, dtype, k, caplog):
-    write_output(tmp_path, dtype, "parquet")
+    write_equal(tmp_path, dtype, "parquet")
     settings = settings_of(tmp_path)
     vectors = next(iter(bert_embed.read_batches(tmp_path)))[1]
     query = vectors[10] / np.linalg.norm(vectors[10])
@@ -119,46 +120,23 @@ def test_a_vector_that_is_not_finite_takes_no_hits_place(tmp_path, dtype, k, cap
     assert "part-0000000-00000.parquet holds 2 vectors with NaN or infinity" in caplog.text
 
 
-def run_of_lengths(output, random, rows, powers):
-    """Two parts of so many rows, with vectors that are about 10 to one of these powers long."""
-    lengths = 10.0 ** random.integers(*powers, (rows, 1))
-
-    def changed(block):
-        vectors = random.standard_normal((rows, 12)) * lengths
-        return replace(block, vectors=vectors.astype(np.float32))
-
-    return finished_run(output, [rows, rows], kept=False, changed=changed)
-
-
-def test_cosines_do_not_depend_on_how_long_vectors_are(tmp_path):
-    random = np.random.default_rng(9)
-    output = run_of_lengths(tmp_path / "output", random, 300, powers=(-30, 31))
-    ids, vectors = bert_embed.read(output)
-    query = random.standard_normal((1, 12), np.float32)
-    query /= np.linalg.norm(query)
-    wide = vectors.astype(np.float64)
-    scores = (wide * query).sum(axis=1) / np.linalg.norm(wide, axis=1)
-    settings = settings_of(output)
-    for k in (1, 9, 400):
-        (hits,) = nearest(str(output), settings, query, k)
-        wanted = np.argsort(-scores, kind="stable")[:k]
-        assert [hit.id for hit in hits] == [ids[row] for row in wanted.tolist()]
-
-
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("similarity", ["dot", "euclidean"])
-def test_vectors_whose_squares_float32_cannot_hold_are_hits(tmp_path, similarity):
+@pytest.mark.parametrize(
+    ("similarity", "powers"), [("cosine", (-30, 31)), ("dot", (-3, 30)), ("euclidean", (-3, 30))]
+)
+def test_vectors_whose_squares_float32_cannot_hold_are_hits(tmp_path, similarity, powers):
     random = np.random.default_rng(4)
-    output = run_of_lengths(tmp_path / "output", random, 90, powers=(-3, 30))
+    vectors = random.standard_normal((600, 12)) * 10.0 ** random.integers(*powers, (600, 1))
+    output = write_output(tmp_path / "output", vectors.astype(np.float32), files=2)
     ids, vectors = bert_embed.read(output)
     queries = np.stack([random.standard_normal(12), np.zeros(12)]).astype(np.float32)
+    if similarity == "cosine":
+        queries = queries[:1] / np.linalg.norm(queries[0])
     settings = settings_of(output) | {"similarity": similarity}
-    for k in (9, 400):
+    for k in (1, 9, 400):
         found = nearest(str(output), settings, queries, k)
         for query, hits in zip(queries.astype(np.float64), found, strict=True):
-            scores = vectors @ query
-            if similarity == "euclidean":
-                scores = -np.linalg.norm(vectors - query, axis=1)
+            scores = PLAIN[similarity](vectors.astype(np.float64), query)
             wanted = np.argsort(-scores, kind="stable")[:k]
             assert [hit.id for hit in hits] == [ids[row] for row in wanted.tolist()]
 

@@ -1,7 +1,6 @@
 """EmbedDocuments in pipelines of other people: vectors come, nothing else changes, none is lost."""
 
 import json
-import re
 import subprocess
 import time
 import zlib
@@ -148,7 +147,7 @@ def test_what_is_no_document_is_rejected_and_takes_nobody_along(tiny_bundle, tmp
 
 
 @pytest.mark.parametrize(
-    "value", [None, float("nan"), np.float32("nan"), Decimal("nan"), pd.NA, pd.NaT], ids=repr
+    "value", [None, float("nan"), np.float32("nan"), Decimal("snan"), pd.NA, pd.NaT], ids=repr
 )
 def test_a_value_that_a_library_has_for_none_is_missing(value):
     for element in ({"text": value}, value):
@@ -288,31 +287,6 @@ def test_another_machine_finds_the_model_by_its_name(tiny_bundle):
     done = elsewhere.load_embedder().run(Request(elsewhere.text_spec, texts={"texts": ["one"]}))
     assert done.rejected == {}
     assert_near(done.sentences, bert_embed.load(tiny_bundle, dim=4).encode(["one"]))
-    with pytest.raises(ValueError, match="holds another model than when the job started"):
-        replace(elsewhere, fingerprint="another").load_embedder()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"layers": [1, 2]}, "layer_combine"),
-        ({"pooling": "median"}, "pooling must be one of mean"),
-        ({"long_text": "window", "overlap": 62}, "overlap must be at least 0 and below 62"),
-        ({"long_text": "window", "text_b_column": "b"}, "text_b_column makes pairs"),
-        ({"prompt": "a " * 62}, "prompt has 62 tokens, which leaves no room"),
-        ({"column": ""}, "column must be the name of a field, got ''"),
-        ({"output_column": "text"}, "differ from each other, got column='text', output_col"),
-        ({"text_b_column": "text"}, "differ from each other"),
-        ({"as_rows": True, "as_numpy": True}, "as_numpy conflicts with as_rows"),
-        ({"vectors": ["scores"]}, "scores: this model makes dense vectors"),
-        ({"vectors": "scores"}, 'vectors must be a list of names: write ["scores"]'),
-        ({"vectors": "dense,sparse"}, 'must be a list of names: write ["dense", "sparse"]'),
-    ],
-    ids=str,
-)
-def test_wrong_arguments_are_refused_when_it_is_made(tiny_bundle, arguments, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        EmbedDocuments(**{"model": tiny_bundle, **arguments})
 
 
 anything = st.one_of(

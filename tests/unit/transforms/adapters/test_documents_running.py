@@ -1,8 +1,6 @@
 """EmbedDocuments in time and on many processes: windows, streams, models that are shared."""
 
-import ast
 import json
-import re
 import sys
 import time
 
@@ -19,12 +17,10 @@ from apache_beam.transforms.window import FixedWindows, Sessions, SlidingWindows
 from apache_beam.utils.timestamp import Duration, Timestamp
 from apache_beam.utils.windowed_value import PaneInfoTiming
 
-import bert_embed
 from bert_embed.transforms import EmbedDocuments
 from tests.support.beam import collect
-from tests.support.command import PROCESSES, ROOT, runner_flags
+from tests.support.command import PROCESSES, runner_flags
 from tests.support.forks import write_python
-from tests.support.rounding import MINILM, assert_near
 
 pytestmark = pytest.mark.slow
 
@@ -90,18 +86,24 @@ def test_groups_behind_texts_that_wait_are_whole(tiny_bundle, tmp_path, flags):
         texts = in_time(pipeline, times, window.FixedWindows(10), reshuffle=True)
         embedded, _ = texts | EmbedDocuments(tiny_bundle, max_batch_seconds=0.1)
         groups = embedded | beam.Map(lambda record: (0, record["text"])) | beam.GroupByKey()
-        _ = groups | beam.ParDo(_Append(tmp_path / "groups"))
-    lines = (tmp_path / "groups").read_text("utf-8").splitlines()
-    assert sorted(lines) == ["four", "one two", "three"]
+        _ = groups | beam.ParDo(Grouped(tmp_path / "groups"))
+    assert groups_of(tmp_path / "groups") == [[0, ["one", "two"]], [10, ["three"]], [20, ["four"]]]
 
 
-class _Append(beam.DoFn):
+def groups_of(path):
+    """What `Grouped` wrote, by the start of windows."""
+    return sorted(map(json.loads, path.read_text("utf-8").splitlines()))
+
+
+class Grouped(beam.DoFn):
+    """Writes the texts of a window once it is closed."""
+
     def __init__(self, path):
         self._path = str(path)
 
-    def process(self, group):
+    def process(self, element, window=beam.DoFn.WindowParam):
         with open(self._path, "a", encoding="utf-8") as file:
-            file.write(" ".join(sorted(group[1])) + "\n")
+            file.write(json.dumps([int(window.start), sorted(element[1])]) + "\n")
 
 
 def test_a_merged_session_stays_merged(tiny_bundle):
@@ -206,32 +208,13 @@ def test_processes_share_a_large_model(tiny_bundle, tmp_path, monkeypatch, large
     assert sum(each.count for each in loads) == (1 if large else 2)
 
 
-@pytest.mark.parametrize("words", ["ReadFromText", "MLTransform"])
-def test_the_manual_runs_as_it_stands(minilm, tmp_path, monkeypatch, capsys, words):
-    manual = (ROOT / "docs" / "beam.md").read_text("utf-8")
-    (tmp_path / "texts").mkdir()
-    (tmp_path / "texts" / "in.txt").write_text("one text\n", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", manual, re.DOTALL)
-    exec(next(block for block in blocks if words in block), {})
-    if words == "ReadFromText":
-        record = json.loads((tmp_path / "vectors-00000-of-00001.jsonl").read_text("utf-8"))
-    else:
-        shown, refused = sorted(capsys.readouterr().out.splitlines(), key=len, reverse=True)
-        record = ast.literal_eval(shown)
-        assert refused == "{'id': 2, 'text': ' '} InputError('text: empty text')"
-    assert record["text"] == "one text"
-    wanted = bert_embed.load("minilm").encode(["one text"])[0]
-    assert_near(record["embedding"], wanted, MINILM)
-
-
 PATIENCE = 120  # seconds
 BEHIND = {"fixed": FixedWindows(60), "sliding": SlidingWindows(60, 30), "sessions": Sessions(25)}
 TEXTS = (10, 31, 40, 100)  # each is a text at this second
 EXPECTED = {
-    "fixed": {0: [10, 31, 40], 60: [100]},
-    "sliding": {-30: [10], 0: [10, 31, 40], 30: [31, 40], 60: [100], 90: [100]},
-    "sessions": {10: [10, 31, 40], 100: [100]},
+    "fixed": [[0, [10, 31, 40]], [60, [100]]],
+    "sliding": [[-30, [10]], [0, [10, 31, 40]], [30, [31, 40]], [60, [100]], [90, [100]]],
+    "sessions": [[10, [10, 31, 40]], [100, [100]]],
 }
 
 
@@ -273,19 +256,8 @@ class Stream(beam.DoFn):
             place += 1
 
 
-class Grouped(beam.DoFn):
-    """Writes the texts of a window once it is closed."""
-
-    def __init__(self, path):
-        self._path = str(path)
-
-    def process(self, element, window=beam.DoFn.WindowParam):
-        with open(self._path, "a", encoding="utf-8") as file:
-            file.write(json.dumps([int(window.start), sorted(element[1])]) + "\n")
-
-
 def run(steps, tmp_path, before):
-    """Runs a stream; returns the seconds of the texts by the start of their window, by its kind.
+    """Runs a stream; returns the groups of the seconds of its texts, by the kind of windows.
 
     Args:
         before: Whether windows are there already when texts are embedded.
@@ -309,12 +281,7 @@ def run(steps, tmp_path, before):
         )
     state = pipeline.run().wait_until_finish(duration=PATIENCE * 1000)
     assert state == "DONE", f"the stream is {state} after {PATIENCE} s"
-    found = {}
-    for name in BEHIND:
-        path = tmp_path / name
-        lines = map(json.loads, path.read_text("utf-8").splitlines() if path.exists() else [])
-        found[name] = dict(lines)
-    return found
+    return {name: groups_of(tmp_path / name) for name in BEHIND}
 
 
 @pytest.mark.parametrize("before", [False, True], ids=["windows behind", "windows before"])
@@ -347,5 +314,5 @@ def test_a_slow_bundle_loses_nothing(tmp_path, minilm):
         | beam.ParDo(Grouped(tmp_path / "all"))
     )
     assert pipeline.run().wait_until_finish(duration=PATIENCE * 1000) == "DONE"
-    (line,) = (tmp_path / "all").read_text("utf-8").splitlines()
-    assert json.loads(line)[1] == list(numbers)
+    [[_, found]] = groups_of(tmp_path / "all")
+    assert found == list(numbers)

@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import re
 from typing import NamedTuple
 
 import apache_beam as beam
@@ -22,7 +21,6 @@ import bert_embed
 from bert_embed import BertModelHandler
 from bert_embed.importers import import_model
 from tests.support.beam import collect
-from tests.support.command import ROOT
 from tests.support.models.heads import write_classifier, write_splade
 from tests.support.models.multi_vectors import CASES, write_multi_vectors
 from tests.support.models.tiny import bundle_of, write_tiny_huggingface
@@ -207,29 +205,3 @@ def test_a_side_input_replaces_the_model(tiny_bundle, other_bundle, large, updat
             lambda result: (result.model_id, bool(np.allclose(result.inference, wanted, atol=1e-5)))
         )
         assert_that(found, equal_to([(model, True)]))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"column": ""}, "column must be the name of a field, got ''"),
-        ({"text_b_column": "text"}, "columns must differ from each other"),
-        ({"text_b_column": "b", "long_text": "window"}, "text_b_column makes pairs"),
-        ({"max_batch_size": 0}, "max_batch_size must be at least 1, got 0"),
-        ({"model_copies": 1.5}, "model_copies must be an integer, got 1.5"),
-        ({"max_batch_duration_secs": -1}, "max_batch_duration_secs must be over 0"),
-        ({"min_batch": 2}, "min_batch is not a setting; did you mean min_batch_size?"),
-        ({"max_batch_seconds": 1}, "max_batch_seconds is a setting of another transform"),
-        ({"max_batch_weight": 9}, "not offered: max_batch_size counts what element_size_fn"),
-    ],
-)
-def test_wrong_arguments_are_refused_when_it_is_made(tiny_bundle, arguments, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        BertModelHandler(**{"model": tiny_bundle, **arguments})
-
-
-def test_the_manual_runs_as_it_stands(minilm, capsys):
-    manual = (ROOT / "docs" / "beam.md").read_text("utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", manual, re.DOTALL)
-    exec(next(block for block in blocks if "KeyedModelHandler" in block), {})
-    assert sorted(capsys.readouterr().out.splitlines()) == ["1 minilm (384,)", "2 minilm (384,)"]
