@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import bert_embed
+from tests.support.command import ran
 
 pytestmark = pytest.mark.slow
 
@@ -109,6 +110,5 @@ def test_an_installation_for_editing_offers_no_other_name(tmp_path):
 
 def test_windows_is_told_where_to_run():
     code = "import sys; sys.platform = 'win32'; import bert_embed"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    last = done.stderr.splitlines()[-1]
+    last = ran([sys.executable, "-c", code]).stderr.splitlines()[-1]
     assert last.startswith("ImportError: bert-embed does not run on Windows: run it in WSL")

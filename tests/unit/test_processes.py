@@ -1,13 +1,13 @@
 """Encoders in processes that fork, are interrupted, or end while threads encode; real processes."""
 
-import subprocess
 import sys
 
 import pytest
 
+from tests.support.command import ran
+
 pytestmark = pytest.mark.slow
 
-_SECONDS = 300  # far longer than any of them takes
 _START = """
 import multiprocessing, os, random, signal, sys, threading, time
 import numpy as np
@@ -122,8 +122,7 @@ def run(program, folder, *arguments):
     """What a program prints; it fails where it ends otherwise than well, or says anything else."""
     if not program.startswith(_AFTER_EXIT):
         program = _START + program
-    command = [sys.executable, "-c", program, str(folder), *map(str, arguments)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    ended = ran([sys.executable, "-c", program, str(folder), *map(str, arguments)])
     problems = [line for line in ended.stderr.splitlines() if not line.startswith("INFO:")]
     assert (ended.returncode, problems) == (0, []), ended.stderr
     return ended.stdout

@@ -1,7 +1,6 @@
 """LiteRT on processors: plain NumPy's states in every shape, and bits no neighbour can change."""
 
 import re
-import subprocess
 import sys
 import threading
 import time
@@ -17,7 +16,7 @@ from bert_embed.backends.tensorflow.model import load_encoder
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
 from bert_embed.settings import OutputSpec, VectorSpec
-from tests.support.command import ROOT
+from tests.support.command import ran
 from tests.support.engines import load_watched, run_equal
 from tests.support.models import plain_bert
 from tests.support.models.folder import imported
@@ -139,9 +138,7 @@ print(megabytes() - before)
 
 
 def test_a_sweep_over_layers_keeps_no_model_for_each():
-    done = subprocess.run(
-        [sys.executable, "-c", _SWEEP], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    done = ran([sys.executable, "-c", _SWEEP], check=True)
     assert int(done.stdout) < 300  # two models of 91 MB, and what was packed of them
 
 

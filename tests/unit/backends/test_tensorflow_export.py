@@ -1,4 +1,3 @@
-import subprocess
 import sys
 
 import numpy as np
@@ -8,7 +7,7 @@ import tensorflow as tf
 from bert_embed.backends.tensorflow.model import load_encoder
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.pipeline.cli import main
-from tests.support.command import files_of_at_most
+from tests.support.command import files_of_at_most, ran
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import assert_near
 
@@ -61,7 +60,7 @@ def test_a_keras_layer_of_tf_hub_can_be_trained(saved_model, states):
         grads = tape.gradient(loss, layer.trainable_variables)
         print(len(grads), sum(grad is None for grad in grads), float(loss))
     """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    done = ran([sys.executable, "-c", script])
     assert done.returncode == 0, done.stderr
     count, without, loss = done.stdout.split()
     assert (int(count), int(without)) == (31, 0)

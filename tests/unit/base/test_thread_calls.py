@@ -1,7 +1,6 @@
 """Calls on several threads: all results in order, errors raised, a call that hangs given up."""
 
 import queue
-import subprocess
 import sys
 import threading
 import time
@@ -9,6 +8,7 @@ import time
 import pytest
 
 from bert_embed.base.threads import NoProgressError, run_each
+from tests.support.command import ran
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +58,4 @@ def test_a_hanging_call_does_not_keep_the_process_from_its_end():
         "try: run_each(lambda _: threading.Event().wait(), [1], 1, timeout=0.1)\n"
         "except RuntimeError as error: print('given up')\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout == "given up\n"
+    assert ran([sys.executable, "-c", program], check=True).stdout == "given up\n"
