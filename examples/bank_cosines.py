@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert_embed.backends.tensorflow.model import load_encoder
+from bert_embed.backends.tensorflow.model import TensorFlowModule
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.find import resolve_model
 from bert_embed.text.tokenizer import load_tokenizer
@@ -84,7 +84,7 @@ def banks(bundle: Bundle, token_types: int = 0) -> Banks:
 def _summed_layers(bundle: Bundle, input_ids: np.ndarray, token_types: int) -> np.ndarray:
     """The sum of the last four hidden states of one row, float32 `[tokens, hidden]`."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow is imported
-    encoder = load_encoder(bundle)
+    encoder = TensorFlowModule(bundle)
     row = input_ids[np.newaxis]
     states = encoder.hidden_states(row, np.ones_like(row), np.full_like(row, token_types))
     return np.sum([state.numpy()[0] for state in states[-_LAST_LAYERS:]], axis=0)

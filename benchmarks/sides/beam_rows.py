@@ -17,7 +17,7 @@ from apache_beam.ml.inference.base import KeyedModelHandler, PredictionResult, R
 from apache_beam.ml.inference.tensorflow_inference import TFModelHandlerTensor
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from bert_embed.backends.tensorflow.model import load_encoder, save
+from bert_embed.backends.tensorflow.model import TensorFlowModule, save
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.find import resolve_model
 from bert_embed.text.tokenizer import load_tokenizer
@@ -94,7 +94,7 @@ def main() -> None:
     schema = pa.schema({"id": pa.string(), "embedding": pa.list_(pa.float32())})
     size = {"min_batch_size": args.batch, "max_batch_size": args.batch}
     saved_model = tempfile.mkdtemp(prefix="saved_model-")
-    save(load_encoder(bundle), saved_model)
+    save(TensorFlowModule(bundle), saved_model)
     handler = SavedModelHandler(saved_model, inference_fn=vectors, **size)
     with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
         _ = (

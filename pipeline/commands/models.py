@@ -51,9 +51,9 @@ def run_export(options: ModelExportOptions) -> int:
     if os.path.lexists(options.dest):
         raise UsageError(f"{options.dest} exists, name a new folder for the SavedModel")
     with requires("a SavedModel", "tensorflow"):
-        from bert_embed.backends.tensorflow.model import load_encoder, save
+        from bert_embed.backends.tensorflow.model import TensorFlowModule, save
 
-        save(load_encoder(bundle), options.dest)
+        save(TensorFlowModule(bundle), options.dest)
     say(f"{options.dest}: a SavedModel with the interface of TF Hub's encoders")
     return ExitCode.DONE
 

@@ -42,12 +42,12 @@ class TensorFlowModule(tf.Module):
     unless `compute_in` says otherwise.
     """
 
-    def __init__(self, bundle: Bundle, tensors: Mapping[str, np.ndarray]) -> None:
-        """Builds the variables from float32 arrays in the names of `Bundle.tensor_shapes`."""
+    def __init__(self, bundle: Bundle, tensors: Mapping[str, np.ndarray] | None = None) -> None:
+        """Takes the weights, if they are read already; InputError if they are damaged."""
         super().__init__(name="encoder")
         self._bundle, self.config, self.has_pooler = bundle, bundle.config, bundle.has_pooler
         self._dtype = tf.float32
-        arrays = _graph_weights(bundle, tensors)
+        arrays = _graph_weights(bundle, load_tensors(bundle) if tensors is None else tensors)
         self.weights = {name: tf.Variable(array) for name, array in arrays.items()}
 
     def hidden_states(
@@ -219,13 +219,6 @@ _ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 }
 
 
-def load_encoder(
-    bundle: Bundle, tensors: Mapping[str, np.ndarray] | None = None
-) -> TensorFlowModule:
-    """Returns the model with its weights, an `TensorFlowModule`; InputError if they are damaged."""
-    return TensorFlowModule(bundle, load_tensors(bundle) if tensors is None else tensors)
-
-
 _INPUTS = {
     name: tf.TensorSpec([None, None], tf.int32, name=name)
     for name in ("input_word_ids", "input_mask", "input_type_ids")
@@ -303,7 +296,7 @@ class XLAEngine(ProgramEngine):
             with contextlib.suppress(RuntimeError):  # it is in use already
                 tf.config.experimental.set_memory_growth(gpu, True)
         with tf.device(self._place):
-            self._model = load_encoder(bundle, tensors)
+            self._model = TensorFlowModule(bundle, tensors)
             if precision != "float32":
                 self._model.compute_in(tf.as_dtype(precision))
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bert_embed.backends.litert.engine import LiteRTEngine
-from bert_embed.backends.tensorflow.model import load_encoder
+from bert_embed.backends.tensorflow.model import TensorFlowModule
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
 from bert_embed.settings import OutputSpec, VectorSpec
@@ -176,7 +176,7 @@ def test_every_length_and_batch_equals_plain_numpy(tmp_path, activation):
 def test_lengths_of_the_default_model_equal_tensorflow(minilm):
     spec = VectorSpec(layers=(0, 3, 6), layer_combine="stack")
     engine = LiteRTEngine(minilm, (101, 102), "float32")
-    reference = load_encoder(minilm)
+    reference = TensorFlowModule(minilm)
     random = np.random.default_rng(4)
     for length in [*range(1, 10), 15, 16, 17, 31, 32, 33, 47, 64, 65, 129, 300, 511, 512]:
         shape = min(max(256 // length, 1), 24), length

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_embed.backends.tensorflow.model import load_encoder
+from bert_embed.backends.tensorflow.model import TensorFlowModule
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.pipeline.cli import main
 from tests.support.command import files_of_at_most, ran
@@ -25,7 +25,7 @@ def saved_model(tiny_bundle, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def states(tiny_bundle):
-    encoder = load_encoder(read_bundle(tiny_bundle))
+    encoder = TensorFlowModule(read_bundle(tiny_bundle))
     found = encoder.hidden_states(IDS, MASK, IDS * 0)
     return [state.numpy() for state in found], encoder.call("pooler", found[-1][:, 0], MASK).numpy()
 
@@ -80,7 +80,7 @@ def test_a_model_without_a_pooler_has_no_pooled_output(tmp_path, capsys):
 
 
 def test_no_layer_above_the_highest_and_no_row_is_computed_unasked(tiny_bundle):
-    encoder = load_encoder(read_bundle(tiny_bundle))
+    encoder = TensorFlowModule(read_bundle(tiny_bundle))
     every = encoder.hidden_states(IDS, MASK, IDS * 0)
     some = encoder.hidden_states(IDS, MASK, IDS * 0, highest=1)
     assert (len(every), len(some)) == (3, 2)

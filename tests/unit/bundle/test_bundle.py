@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_embed.backends.tensorflow.model import load_encoder
+from bert_embed.backends.tensorflow.model import TensorFlowModule
 from bert_embed.bundle.bundle import WEIGHTS, read_bundle, write_metadata
 from bert_embed.settings import TextSpec
 from bert_embed.transforms.infer import BlockModelHandler
@@ -87,7 +87,7 @@ def test_a_flipped_byte_is_found_before_an_engine_reads_it(copied, name, engine)
             read()
     if name == WEIGHTS:
         with pytest.raises(ValueError, match=damage):
-            load_encoder(bundle)
+            TensorFlowModule(bundle)
 
 
 def test_weights_of_another_encoder_are_refused(copied, tmp_path):
@@ -98,7 +98,7 @@ def test_weights_of_another_encoder_are_refused(copied, tmp_path):
     (copied / "bundle.json").unlink()
     write_metadata(copied, described)
     with pytest.raises(ValueError, match=r"weights\.safetensors holds another encoder; remove"):
-        load_encoder(read_bundle(copied))
+        TensorFlowModule(read_bundle(copied))
 
 
 def test_changed_files_are_refused_at_the_next_start(copied):
