@@ -389,8 +389,7 @@ class RowRunner:
             if asked not in self._prepared:
                 if wanted.batch_tokens is not None:
                     whole_number("batch_tokens", wanted.batch_tokens, least=1)
-                head = 0 if spec.pool_prompt else wanted.head
-                key = spec.pooled, outputs._replace(finished=False), head
+                key = spec.pooled, outputs._replace(finished=False), wanted.head
                 if key not in self._graphs:
                     self._graphs[key] = self._engine.graph(*key)
                 whole = spec if outputs.finished else replace(spec, dense=0, dim=None)

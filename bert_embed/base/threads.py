@@ -111,8 +111,7 @@ def _after_fork() -> None:
 
 
 wait_at_exit()
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class SharedSetting:

@@ -17,16 +17,11 @@ BACKEND = Backend(
 )
 
 
-def has_cuda() -> bool:
-    """Returns whether there are CUDA libraries for TensorFlow: in packages, or the system's."""
-    packaged = find_spec("nvidia") is not None and find_spec("nvidia.cudnn") is not None
-    return packaged or find_library("cudnn") is not None
-
-
 def sees(device: str) -> bool:
     """Returns whether TensorFlow, whose import takes seconds, finds a GPU or the processor."""
-    if device == "gpu" and not has_cuda():
-        return False
+    packaged = find_spec("nvidia") is not None and find_spec("nvidia.cudnn") is not None
+    if device == "gpu" and not packaged and find_library("cudnn") is None:
+        return False  # there are no CUDA libraries for it
     import tensorflow as tf
 
     return bool(tf.config.list_physical_devices(device.upper()))
