@@ -445,19 +445,17 @@ def _behind_marker(tokens: TokenizedTexts, marker: int) -> TokenizedTexts:
 
 def _word_texts(words: Sequence[Sequence[str] | None], documents: TokenizedDocuments) -> UnitTexts:
     """The places of words: the caller's, in the words joined by spaces, or those of a text."""
-    nothing = np.empty(0, np.int64)
-    of_texts = [UnitTexts(nothing, nothing, nothing)]
+    found, _, _ = words_of_text(documents)
+    starts, stops = (np.split(side, found.splits[1:-1]) for side in (found.starts, found.stops))
+    texts = [found.texts[start:stop] for start, stop in pairwise(found.splits.tolist())]
     for row, listed in enumerate(words):
-        if listed is None:
-            of_texts.append(words_of_text(documents.take(np.array([row])))[0])
-            continue
-        lengths = np.array([len(word) for word in listed], np.int64)
-        ends = np.cumsum(lengths + 1) - 1
-        of_texts.append(UnitTexts(nothing, ends - lengths, ends, list(listed)))
-    starts, stops = ([getattr(one, side) for one in of_texts] for side in ("starts", "stops"))
-    splits = splits_of(np.array([len(of_text) for of_text in starts[1:]], np.int64))
-    texts = [word for one in of_texts for word in one.texts]
-    return UnitTexts(splits, np.concatenate(starts), np.concatenate(stops), texts)
+        if listed is not None:
+            lengths = np.array([len(word) for word in listed], np.int64)
+            stops[row] = np.cumsum(lengths + 1) - 1
+            starts[row], texts[row] = stops[row] - lengths, listed
+    splits = splits_of(np.array([len(of_text) for of_text in texts], np.int64))
+    joined = [word for of_text in texts for word in of_text]
+    return UnitTexts(splits, np.concatenate(starts), np.concatenate(stops), joined)
 
 
 def words_of_text(documents: TokenizedDocuments) -> tuple[UnitTexts, np.ndarray, np.ndarray]:
