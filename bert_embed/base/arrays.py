@@ -86,8 +86,9 @@ def sums_of(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 def take_rows(row_splits: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the places of the values of some rows, int64, and the splits of these rows alone."""
-    lengths = np.diff(row_splits)[rows]
-    return places(row_splits[rows], lengths), splits_of(lengths)
+    starts = row_splits[rows]
+    lengths = row_splits[rows + 1] - starts
+    return places(starts, lengths), splits_of(lengths)
 
 
 _ROWS = 4096  # vectors that are held as float64 at a time

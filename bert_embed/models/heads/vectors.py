@@ -55,10 +55,12 @@ class _RaggedRows(SameValues, Generic[_Row]):
     @overload
     def __getitem__(self, rows: slice | np.ndarray) -> Self: ...
     def __getitem__(self, rows: int | np.integer[Any] | slice | np.ndarray) -> Any:
-        if not isinstance(rows, slice) and not np.ndim(rows):
-            row = range(len(self))[rows]
-            return self._row(slice(*self.splits[row : row + 2]))
-        return self.take(np.arange(len(self))[rows])
+        if isinstance(rows, slice):
+            return self.take(np.arange(*rows.indices(len(self))))
+        if np.ndim(rows):
+            return self.take(np.arange(len(self))[rows])
+        row = range(len(self))[rows]
+        return self._row(slice(*self.splits[row : row + 2]))
 
     def __iter__(self) -> Iterator[_Row]:
         return (self._row(slice(*ends)) for ends in pairwise(self.splits.tolist()))
@@ -68,7 +70,7 @@ class _RaggedRows(SameValues, Generic[_Row]):
 
     def take(self, rows: np.ndarray) -> Self:
         """Returns some rows, int `[rows]`, in their order."""
-        if np.array_equal(rows, np.arange(len(self))):
+        if len(rows) == len(self) and np.array_equal(rows, np.arange(len(self))):
             return self
         at, splits = take_rows(self.splits, rows)
         return replace(self, splits=splits, **{name: getattr(self, name)[at] for name in self.flat})
