@@ -136,9 +136,7 @@ class _LiteRTOps(Ops):
         return graph.add("MUL", x, scale)
 
     def first_rows(self, table: str) -> int:
-        if table in self._tables:
-            return self._cut(self._tables[table])
-        return self._cut(self._tensors[table])
+        return self._cut(self._tables[table] if table in self._tables else self._tensors[table])
 
     def flat(self, x: int) -> int:
         width = self._graph.width(x)
@@ -153,7 +151,14 @@ class _LiteRTOps(Ops):
         return self._graph.add("MUL", x, y)
 
     def activated(self, x: int, activation: str) -> int:
-        return _activated(self._graph, activation, x)
+        graph = self._graph
+        if activation == "silu":
+            return graph.add("MUL", x, graph.add("LOGISTIC", x))
+        if activation == "log1p":
+            one = graph.constant(np.array(1, np.float32))
+            return graph.add("LOG", graph.add("ADD", x, one))
+        operator, options = _ACTIVATIONS[activation]
+        return graph.add(operator, x, options=options)
 
     def norm(self, x: int, name: str, epsilon: float | None = None) -> int:
         graph, axis, added = self._graph, self._last_axis, self._epsilon
@@ -345,8 +350,10 @@ class _LiteRTOps(Ops):
             biases = np.split(fused["bias"], self._products, -1)
         for kernel, bias in zip(kernels, biases, strict=True):
             y = _product(graph, kernel, bias, x, self._int8)
-            if self._normed:
-                y = self._part_normed(y, name, part=len(products))
+            if self._normed and len(products) < 2:  # queries, which are then scaled, and keys
+                y = self.norm(y, f"{name}/{_ATTENTION[len(products)]}_norm")
+                if not products:
+                    y = graph.add("MUL", y, graph.constant(np.array(query_scale(width))))
             y = graph.add("RESHAPE", y, self._by_head, shape=[-1, -1, computed, width])
             order = graph.numbers(2, 0, 1, 3)
             products.append(graph.add("TRANSPOSE", y, order, shape=[computed, -1, -1, width]))
@@ -355,16 +362,6 @@ class _LiteRTOps(Ops):
         first, split = graph.constant(np.array(0, np.int32)), schema.SplitOptionsT(3)
         shape = [heads, -1, -1, width]
         return list(graph.add("SPLIT", first, *products, options=split, outputs=3, shape=shape))
-
-    def _part_normed(self, x: int, layer: str, part: int) -> int:
-        """Adds the norm of queries (part 0), which are then scaled, or of keys (part 1)."""
-        if part == 2:
-            return x
-        x = self.norm(x, f"{layer}/{('query_norm', 'key_norm')[part]}")
-        if part:
-            return x
-        scale = np.array(query_scale(self._config.head_width))
-        return self._graph.add("MUL", x, self._graph.constant(scale))
 
 
 def _product(
@@ -380,16 +377,6 @@ def _product(
         version=_INT8_FULLY_CONNECTED if int8 else 1,
         shape=[-1, len(rows)],
     )
-
-
-def _activated(graph: FileGraph, activation: str, x: int) -> int:
-    if activation == "silu":
-        return graph.add("MUL", x, graph.add("LOGISTIC", x))
-    if activation == "log1p":
-        one = graph.constant(np.array(1, np.float32))
-        return graph.add("LOG", graph.add("ADD", x, one))
-    operator, options = _ACTIVATIONS[activation]
-    return graph.add(operator, x, options=options)
 
 
 def channel_sizes(config: EncoderConfig, tensors: _Tensors) -> dict[str, np.ndarray]:

@@ -80,9 +80,8 @@ class OpenVINOEngine(HostEngine):
             idle.append(request)
 
     def _compile(self, graph: _Graph) -> ov.CompiledModel:
-        states = isinstance(graph, tuple)
         inputs, results = self._states(graph) if isinstance(graph, tuple) else self._tail(graph)
-        short = states or graph in self._bundle.heads
+        short = isinstance(graph, tuple) or graph in self._bundle.heads
         settings = {
             "INFERENCE_PRECISION_HINT": _TYPES[self._precision if short else "float32"],
             "INFERENCE_NUM_THREADS": self._threads,

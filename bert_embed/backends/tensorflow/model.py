@@ -204,13 +204,9 @@ def _gelu(x: tf.Tensor) -> tf.Tensor:
     return ((tf.math.erf(x * 0.7071067811865476) + 1.0) * 0.5) * x
 
 
-def _gelu_new(x: tf.Tensor) -> tf.Tensor:
-    return tf.nn.gelu(x, approximate=True)
-
-
 _ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "gelu": _gelu,
-    "gelu_new": _gelu_new,
+    "gelu_new": partial(tf.nn.gelu, approximate=True),
     "relu": tf.nn.relu,
     "silu": tf.nn.silu,
     "tanh": tf.tanh,
