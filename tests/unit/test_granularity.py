@@ -86,11 +86,12 @@ def test_the_callers_words_stay_one_to_one(encoder):
     assert_near(cut.vectors[4], tokens.vectors[3:5].mean(0))
 
 
-def test_lists_of_words_and_texts_may_stand_together(encoder):
-    found = encoder.units(["two  words", ["two  words", "more"], "!"], "word")
+def test_lists_of_words_and_texts_may_stand_together_and_come_from_generators(encoder):
+    found = encoder.units(iter(["two  words", iter(["two  words", "more"]), "!"]), "word")
     assert [each.texts for each in found] == [["two", "words"], ["two  words", "more"], ["!"]]
     assert found[0].starts.tolist() == [0, 5]
     assert found[1].starts.tolist() == [0, 11]
+    assert encoder.units(iter(["two words"])) == encoder.units(["two words"])
 
 
 def laid_out(encoder, texts, **settings):

@@ -9,7 +9,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -145,7 +145,7 @@ class FlinkCluster:
 
     def start(self, *arguments: str, faults: Faults | None = None) -> subprocess.Popen[str]:
         module = "bert_embed" if faults is None else "tests.support.flink.faulty_pipeline"
-        made = "" if faults is None else faults.to_json()
+        made = "" if faults is None else json.dumps(asdict(faults))
         # Workers import the handler that has the faults from the tests.
         flags = self.flags() if faults is None else self.flags(PYTHONPATH=str(ROOT))
         return subprocess.Popen(

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,9 +37,6 @@ class Faults:
     pace: float = 0.0
     words: dict[str, str] = field(default_factory=dict)
     most_rows: int = 0
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
 
 
 class FaultyHandler(BlockModelHandler):

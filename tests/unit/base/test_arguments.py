@@ -203,12 +203,6 @@ def test_what_is_meant_is_taken(encoder, tiny_bundle):
     EmbedDocuments(model=tiny_bundle, max_batch_seconds=np.float32(0.5))
 
 
-def test_words_may_come_from_generators(encoder):
-    found = encoder.units(iter([iter(["the", "bank"]), "money"]), "word")
-    assert [list(each.texts) for each in found] == [["the", "bank"], ["money"]]
-    assert encoder.units(iter(["the bank"])) == encoder.units(["the bank"])
-
-
 NAN = float("nan")
 
 
