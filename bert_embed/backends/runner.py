@@ -520,8 +520,9 @@ class _CallRows:
         if done.token_vectors is not None:
             tokens = outputs["tokens"]
             if spec.dim is not None:
-                tokens = tokens.reshape(*mask.shape, *self.prepared.token_shape[:-1], -1)
-                tokens = tokens[..., : spec.dim].reshape(*mask.shape, -1)
+                layers = math.prod(self.prepared.token_shape[:-1])  # whose numbers are side by side
+                tokens = tokens.reshape(*mask.shape, layers, tokens.shape[-1] // layers)
+                tokens = tokens[..., : spec.dim].reshape(*mask.shape, layers * spec.dim)
             finite &= (np.isfinite(tokens).all(axis=2) | (mask == 0)).all(axis=1)
             at, _ = take_rows(self.rows.row_splits, rows)
             done.token_vectors[at] = tokens[mask > 0]

@@ -115,7 +115,7 @@ def whole_numbers(name: str, values: Any) -> tuple[int, ...]:
     """Returns one integer or several as a tuple."""
     if isinstance(values, str | bytes | Mapping | Set):
         raise SettingError(name, f"must be integers, such as [-1, -2], got {_shown(values)}")
-    if not isinstance(values, Iterable):
+    if not isinstance(values, Iterable) or not getattr(values, "shape", (1,)):
         return (whole_number(name, values),)
     return tuple(whole_number(name, value) for value in values)
 

@@ -445,17 +445,23 @@ def _behind_marker(tokens: TokenizedTexts, marker: int) -> TokenizedTexts:
 
 def _word_texts(words: Sequence[Sequence[str] | None], documents: TokenizedDocuments) -> UnitTexts:
     """The places of words: the caller's, in the words joined by spaces, or those of a text."""
-    found, _, _ = words_of_text(documents)
-    starts, stops = (np.split(side, found.splits[1:-1]) for side in (found.starts, found.stops))
-    texts = [found.texts[start:stop] for start, stop in pairwise(found.splits.tolist())]
-    for row, listed in enumerate(words):
-        if listed is not None:
+    nothing = np.empty(0, np.int64)
+    starts, stops, texts = [nothing], [nothing], list[str]()
+    found, _, _ = words_of_text(documents.take(np.flatnonzero([one is None for one in words])))
+    of_texts = iter(pairwise(found.splits.tolist()))
+    for listed in words:
+        if listed is None:
+            own = slice(*next(of_texts))
+            begins, ends, listed = found.starts[own], found.stops[own], found.texts[own]
+        else:
             lengths = np.array([len(word) for word in listed], np.int64)
-            stops[row] = np.cumsum(lengths + 1) - 1
-            starts[row], texts[row] = stops[row] - lengths, listed
-    splits = splits_of(np.array([len(of_text) for of_text in texts], np.int64))
-    joined = [word for of_text in texts for word in of_text]
-    return UnitTexts(splits, np.concatenate(starts), np.concatenate(stops), joined)
+            ends = np.cumsum(lengths + 1) - 1
+            begins = ends - lengths
+        starts.append(begins)
+        stops.append(ends)
+        texts += listed
+    splits = splits_of(np.array([len(of_text) for of_text in starts[1:]], np.int64))
+    return UnitTexts(splits, np.concatenate(starts), np.concatenate(stops), texts)
 
 
 def words_of_text(documents: TokenizedDocuments) -> tuple[UnitTexts, np.ndarray, np.ndarray]:

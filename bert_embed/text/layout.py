@@ -222,20 +222,24 @@ def widest_tokens(
 
 
 def _words(documents: TokenizedDocuments, tokens: RowTokens) -> Units:
-    if documents.words is None:
+    if documents.words is None or documents.has_own_words is None:
         texts, first, last = words_of_text(documents)
+        is_own = np.zeros(len(first), bool)
     else:
         texts = documents.words
         at, token_splits = documents.text_tokens()
         tokens_at = documents.tokens.starts[at], documents.tokens.stops[at], token_splits
         first, last = overlapping_tokens(*tokens_at, texts.splits, texts.starts, texts.stops)
+        is_own = np.repeat(documents.has_own_words, np.diff(texts.splits))
+        if not is_own.all():  # words of texts have the tokens that they have without lists
+            found, *of_texts = words_of_text(documents)
+            is_text = ~np.repeat(documents.has_own_words, np.diff(found.splits))
+            first[~is_own], last[~is_own] = (one[is_text] for one in of_texts)
     units = _cut(documents, tokens, texts, first, last)
     # Words after the end of a truncated text have no tokens: they are left out, but the caller's
     # own words are not.
     document = np.repeat(np.arange(len(documents)), np.diff(texts.splits))
-    stays = units.last > units.first
-    if documents.has_own_words is not None:
-        stays |= documents.has_own_words[document]
+    stays = (units.last > units.first) | is_own
     if stays.all():
         return units
     rows = np.flatnonzero(stays)

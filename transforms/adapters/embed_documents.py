@@ -323,7 +323,8 @@ def record_fields(element: Any) -> Mapping[str, Any] | None:
     if isinstance(element, Mapping):
         return element
     if is_dataclass(element) and not isinstance(element, type):
-        return {one.name: getattr(element, one.name) for one in fields_of(element)}
+        names = (one.name for one in fields_of(element))
+        return {name: getattr(element, name) for name in names if hasattr(element, name)}
     return element._asdict() if hasattr(element, "_asdict") else None
 
 

@@ -194,7 +194,7 @@ def test_a_wrong_argument_of_a_transform_is_named(tiny_bundle, transform, settin
 
 def test_what_is_meant_is_taken(encoder, tiny_bundle):
     wanted = encoder.encode(TEXTS, layers=[-2])
-    for layers in (-2, (-2,), np.array([-2]), iter([-2])):
+    for layers in (-2, (-2,), np.array([-2]), np.array(-2), iter([-2])):
         np.testing.assert_array_equal(encoder.encode(TEXTS, layers=layers), wanted)
     loaded = bert_embed.load(
         Path(tiny_bundle), threads=np.int64(1), normalize=np.True_, dense=False
