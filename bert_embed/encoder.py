@@ -482,7 +482,8 @@ class Encoder:
             of_kind = {}
         use = use or (DOCUMENT if kind == "multi" else None)
         if text_spec is None:
-            text_spec = self._text_spec(call.texts, use, vectors=(kind,), **of_kind)
+            texts_read = {"max_seq_length": plain[2], **call.texts}  # a thread may set another now
+            text_spec = self._text_spec(texts_read, use, vectors=(kind,), **of_kind)
             if not settings:
                 self._plain_specs[plain] = kind, text_spec
         done = self._run(columns, call, text_spec, spec, use == QUERY)

@@ -315,6 +315,16 @@ def test_the_length_of_texts_can_be_set(tiny_bundle):
             encoder.max_seq_length = wrong
 
 
+def test_a_length_that_a_thread_sets_meanwhile_is_for_later_calls(tiny_bundle):
+    class Changed(Encoder):
+        _max_seq_length = property(lambda self: next(lengths), lambda self, length: None)
+
+    lengths = itertools.cycle([6, 64])
+    with pytest.warns(bert_embed.TruncationWarning, match="cut at 6 tokens"):
+        found = Changed(read_bundle(tiny_bundle)).encode("money " * 9)
+    assert_near(found, bert_embed.load(tiny_bundle, max_seq_length=6).encode("money " * 4))
+
+
 def test_similarities_are_cosines(encoder):
     one, other = np.array([[1, 0], [1, 1], [0, 0]]), [[2, 0], [0, 3], [1, -1]]
     half = np.sqrt(0.5)
