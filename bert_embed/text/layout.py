@@ -181,8 +181,8 @@ def row_tokens(
     if rows.token_type_ids is not None:
         segments = rows.token_type_ids[at]
     starts, stops = np.full(len(at), -1, np.int32), np.full(len(at), -1, np.int32)
-    second = np.bincount(np.repeat(np.arange(len(splits) - 1), np.diff(splits)), segments)
-    second = second.astype(np.int64)
+    document = np.repeat(np.arange(len(splits) - 1), np.diff(splits))
+    second = np.bincount(document, segments, minlength=len(splits) - 1).astype(np.int64)
     after_cls, before_sep = splits[:-1] + around, splits[1:] - around
     lengths = np.diff(splits) - second - documents.special
     texts = [(documents.tokens, after_cls, lengths)]

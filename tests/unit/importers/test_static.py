@@ -60,8 +60,7 @@ def test_tokens_words_chunks_and_windows_have_no_special_tokens(potion):
     text = "the banks of the river"
     (tokens,), (words,) = encoder.units([text]), encoder.units([text], of="word")
     assert tokens.texts == ["the", "bank", "##s", "of", "the", "river"]
-    empty, cut = encoder.units(["", text], dim=5)
-    assert (empty.vectors.shape, cut.vectors.shape) == ((0, 5), (6, 5))
+    assert [len(each.vectors) for each in encoder.units(["", text, ""], dim=5)] == [0, 6, 0]
     assert tokens.starts.tolist() == [0, 4, 8, 10, 13, 17]
     np.testing.assert_array_equal(tokens.vectors[0], tokens.vectors[4])
     mean = tokens.vectors.mean(axis=0)
