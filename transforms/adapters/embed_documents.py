@@ -21,7 +21,6 @@ from bert_embed.transforms.adapters.text_model import (
     EmbedTexts,
     ModelSettings,
     Rejection,
-    is_unicode,
     text_model_settings,
     text_rejection,
 )
@@ -279,10 +278,12 @@ def document(
     if text_b_column is None:
         return Document(element, timestamp, (text,))
     text_b: Any = fields.get(text_b_column)
-    text_b = "" if missing(text_b) is not None else text_b
-    if not isinstance(text_b, str) or not is_unicode(text_b):
-        return rejected("second text is not a string")
-    return Document(element, timestamp, (text,), ("" if text_b.isspace() else text_b,))
+    reason = text_rejection(text_b)
+    if reason in ("missing text", "empty text"):
+        reason, text_b = None, ""
+    if reason is not None:
+        return rejected(f"second {reason}")
+    return Document(element, timestamp, (text,), (text_b,))
 
 
 class NoTextError(InputError, TypeError):

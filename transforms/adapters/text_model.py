@@ -441,8 +441,8 @@ def batch_weight(document: Document) -> int:
 def text_rejection(text: Any) -> str | None:
     """Why a value is not a text to embed, or None.
 
-    >>> text_rejection(" "), text_rejection(7), text_rejection(None), text_rejection("a text")
-    ('empty text', 'text is not a string', 'missing text', None)
+    >>> [text_rejection(text) for text in (" ", 7, None, "\\ud800", "a text")]
+    ['empty text', 'text is not a string', 'missing text', 'text is not valid Unicode', None]
     """
     if missing(text) is not None:  # also NaN and NA, as pandas has them
         return "missing text"
@@ -450,20 +450,11 @@ def text_rejection(text: Any) -> str | None:
         return "text is not a string"
     if not text or text.isspace():
         return "empty text"
-    return None if is_unicode(text) else "text is not valid Unicode"
-
-
-def is_unicode(text: str) -> bool:
-    """Whether a str can be encoded: it has no unpaired surrogate.
-
-    >>> is_unicode("caf\\u00e9"), is_unicode("\\ud800")
-    (True, False)
-    """
     try:
         text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    except UnicodeEncodeError:  # it has an unpaired surrogate
+        return "text is not valid Unicode"
+    return None
 
 
 def _vectors_of(made: DocumentVectors, heads: Mapping[str, Head], text: int) -> dict[str, Any]:

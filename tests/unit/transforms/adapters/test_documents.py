@@ -155,6 +155,11 @@ def test_a_value_that_a_library_has_for_none_is_missing(value):
     assert document({"text": "one", "second": value}, 0, "text", "second").texts_b == ("",)
 
 
+def test_a_second_text_that_no_utf8_has_is_named_so():
+    made = document({"text": "one", "second": "\ud800"}, 0, "text", "second")
+    assert made.rejection.reason == "second text is not valid Unicode"
+
+
 @pytest.mark.parametrize(
     "settings",
     [
