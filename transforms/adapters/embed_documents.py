@@ -323,7 +323,9 @@ def record_fields(element: Any) -> Mapping[str, Any] | None:
     """The fields of a dict, a Row, a named tuple or a data class; None if an element has none."""
     if isinstance(element, Mapping):
         return element
-    if is_dataclass(element) and not isinstance(element, type):
+    if isinstance(element, type):
+        return None
+    if is_dataclass(element):
         names = (one.name for one in fields_of(element))
         return {name: getattr(element, name) for name in names if hasattr(element, name)}
     return element._asdict() if hasattr(element, "_asdict") else None

@@ -136,13 +136,14 @@ def test_what_is_no_document_is_rejected_and_takes_nobody_along(tiny_bundle, tmp
         "not a string or a record": 12,
         "text too long": {"text": "a " * 80},
     }
-    elements = ["first", *bad.values(), b"bytes", "last"]
+    elements = ["first", *bad.values(), b"bytes", Named, "last"]
     embedded, rejected = collect(
         tmp_path, elements, EmbedDocuments(tiny_bundle, long_text="reject")
     )
     assert [record["text"] for record in embedded] == ["first", "last"]
     found = [(each["reason"], each["record"]) for each in rejected]
-    assert found == [*bad.items(), ("not a string or a record", b"bytes")]
+    others = [("not a string or a record", element) for element in (b"bytes", Named)]
+    assert found == [*bad.items(), *others]
     assert [each["stage"] for each in rejected][:4] == ["input", "input", "input", "tokenize"]
 
 
