@@ -303,7 +303,8 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)?")
 _HEADING = re.compile(r" {0,3}(#{1,6})(?=[ \t]|$)")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*")
 _ITEM = r"(?:[-+*]|[0-9]{1,9}[.)])[ \t]"  # begins an item of a list
-_FENCE = re.compile(rf"( {{0,3}}(?:{_ITEM}{{1,4}})*)(`{{3,}}(?!.*`)|~{{3,}}).*")
+# Of all marks, as a part of them has one behind it: to try each part would take their square.
+_FENCE = re.compile(rf"( {{0,3}}(?:{_ITEM}{{1,4}})*)(`{{3,}}+(?!.*`)|~{{3,}}).*")
 _INDENTED = re.compile(r" {4}| {0,3}\t")
 _BREAK = re.compile(r" {0,3}([-_*])[ \t]*(?:\1[ \t]*){2,}")  # a line across the page
 # Of a list, a quotation or a table, below which a line of dashes makes no heading.

@@ -155,6 +155,7 @@ def test_settings_that_conflict_are_named(settings, problem):
         ("10. - ~~~\n      # no\n\n      ~~~\n# One", [(1, "One")]),
         ("- ```\n# One", [(1, "One")]),
         ("- " * 5_000 + "```\n# One", [(1, "One")]),
+        ("`" * 500_000 + " x`\n# One", [(1, "One")]),
         ("", []),
         ("# " + " " * 50_000 + "x", [(1, "x")]),
     ],
