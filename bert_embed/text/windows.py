@@ -9,6 +9,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -363,21 +364,38 @@ def markdown_headings(text: str) -> list[Heading]:
     return headings
 
 
-def contexts_above(text: str, column: str, headings: bool) -> tuple[list[int], list[str]]:
+def contexts_above(
+    text: str, column: str, headings: bool, shortened: Callable[[str], str] = str
+) -> tuple[list[int], list[str]]:
     """The contexts of a text's chunks, and the first characters where each begins to hold.
 
-    A heading that a chunk begins with is its own text, and ends the sections of its level.
+    A heading that a chunk begins with is its own text, and ends the sections of its level. Each
+    context is of values that are `shortened`.
     """
+    column = shortened(column)
     starts, contexts = [0], [column]
-    above: list[Heading] = []
+    above: list[tuple[int, str]] = []
     for heading in markdown_headings(text) if headings else ():
-        above = [one for one in above if one.level < heading.level]
-        for start, path in ((heading.start, above), (heading.start + 1, [*above, heading])):
-            values = [column, *(one.text for one in path)]
+        above = [(level, value) for level, value in above if level < heading.level]
+        own = heading.level, shortened(heading.text)
+        for start, path in ((heading.start, above), (heading.start + 1, [*above, own])):
+            values = [column, *(value for _, value in path)]
             starts.append(start)
             contexts.append(SEPARATOR.join(value for value in values if value))
         above = path
     return starts, contexts
+
+
+_LONG = 1024  # characters of a column or a heading
+
+
+def _shortened(tokenizer: TextTokenizer, most: int, value: str) -> str:
+    """A value without its end, which no context of `most` tokens holds.
+
+    All headings below a long one would have it in their contexts.
+    """
+    stops = tokenizer.tokenize_texts([value]).stops if len(value) > _LONG else ()
+    return value[: stops[2 * most]] if len(stops) > 2 * most else value
 
 
 def cut_contexts(
@@ -434,11 +452,11 @@ class ChunkContexts:
         cls, documents: TokenizedDocuments, spec: TextSpec, tokenizer: TextTokenizer
     ) -> "ChunkContexts":
         """Those of documents with the `contexts` of their columns."""
+        most = _most(spec, int(documents.prompt_tokens), documents.special)
         above = [
-            contexts_above(text, column, spec.reads_headings)
+            contexts_above(text, column, spec.reads_headings, partial(_shortened, tokenizer, most))
             for text, column in zip(documents.texts, documents.contexts or (), strict=True)
         ]
-        most = _most(spec, int(documents.prompt_tokens), documents.special)
         cut = cut_contexts(tokenizer, (one for _, few in above for one in few), most)
         return cls(
             [starts for starts, _ in above],

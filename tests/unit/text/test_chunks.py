@@ -184,6 +184,23 @@ def test_a_context_is_cut_at_the_end_of_a_word():
     assert {kept for kept, _ in cut_contexts(TOKENIZER, contexts, 0).values()} == {""}
 
 
+def test_a_long_heading_is_not_read_again_for_each_one_below_it():
+    read = []
+
+    class Counting(Tokenizer):
+        def tokenize_texts(self, texts, offsets=True):
+            read.extend(map(len, texts))
+            return super().tokenize_texts(texts, offsets)
+
+    texts = ["# " + "bank " * 20_000 + "".join(f"\n\n## {n}\n\nred" for n in range(500))]
+    spec = TextSpec(12, chunk="paragraph", chunk_context=("headings",))
+    _, found = text_rows(Counting(TOKENIZER.vocab), spec, texts)
+    rows = np.split(found.rows.input_ids, found.rows.row_splits[1:-1])
+    assert TOKENIZER.tokens(rows[found.row[-1]])[1:-1] == ["bank"] * 5 + ["red"]
+    assert found.cut_contexts == 1
+    assert sum(read) < 10 * len(texts[0])
+
+
 def test_windows_of_a_document_begin_with_its_context():
     chunk = {"chunk": "sentence", "chunk_tokens": 16, "chunk_context": ("title", "document")}
     spec = TextSpec(12, prompt="red ", **chunk)
