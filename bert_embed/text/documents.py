@@ -176,7 +176,10 @@ class TextTokenizer(ABC):
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Returns the vocabulary's entries for ids; SettingError for one that it does not have."""
-        listed = ids.tolist() if isinstance(ids, np.ndarray) else whole_numbers("ids", ids)
+        if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu" and ids.ndim == 1:
+            listed = ids.tolist()
+        else:
+            listed = whole_numbers("ids", ids)
         if listed and not 0 <= min(listed) <= max(listed) < len(self):
             raise SettingError(
                 "ids", f"must be between 0 and {len(self) - 1}, got {min(listed)} to {max(listed)}"

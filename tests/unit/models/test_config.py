@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from bert_embed.models.bert import BertConfig
@@ -73,6 +74,7 @@ CONFIG = BertConfig(100, 8, 6, 2, 16, 32)
     [
         ({}, (6,), (8,)),
         ({"layers": (0,)}, (0,), (8,)),
+        ({"layers": np.array(-2)}, (5,), (8,)),
         ({"layers": (-7,)}, (0,), (8,)),
         ({"layers": (2, -2)}, (5,), (8,)),
         ({"layers": (-1, -2), "layer_combine": "sum"}, (6, 5), (8,)),

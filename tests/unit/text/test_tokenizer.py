@@ -416,6 +416,8 @@ def test_a_model_s_tokenizer_is_read_and_pickled(minilm):
         ([30522], "ids must be between 0 and 30521, got 30522 to 30522"),
         ([-1, 5], "ids must be between 0 and 30521, got -1 to 5"),
         ([0.5], "ids must be an integer, got 0.5"),
+        (np.array([101.0]), r"ids must be an integer, got np\.float64\(101\.0\)"),
+        (np.array([[101, 102]]), r"ids must be an integer, got array\(\[101"),
         ("101", "ids must be integers"),
     ):
         with pytest.raises(InputError, match=message):
