@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 _WORD = "a"  # of the pair that shows what is put around texts
+_MOST_ENTRIES = 1 << 24  # there is a text for each id
 _PADDING = ("<pad>", "[PAD]")
 _NEVER = "\U0010ffff "  # no tokenizer leaves a space in what it looks up
 _SPACES = ("▁", "Ġ")  # how entries of Metaspace and of byte-level BPE write a space before a word
@@ -49,13 +50,19 @@ class JsonTokenizer(TextTokenizer):
         whole = _read(text)
         numbers = whole.get_vocab(with_added_tokens=True)
         entries = {number: entry for entry, number in numbers.items()}
-        self.vocab = tuple(entries.get(number, "") for number in range(max(entries) + 1))
+        if (last := max(entries, default=-1)) >= _MOST_ENTRIES:
+            raise InputError(f"ids of entries must be below {_MOST_ENTRIES:,}, got {last:,}")
+        self.vocab = tuple(entries.get(number, "") for number in range(last + 1))
         values = json.loads(text)
         self.cls_id, self.sep_id, self.separators, self.has_segments = NO_TOKEN, NO_TOKEN, 0, False
         if values.get("post_processor") is not None:
             with library_errors("post_processor cannot be followed"):
                 single, pair = whole.encode(_WORD), whole.encode(_WORD, _WORD)
-            self.cls_id, self.sep_id = _ends(single)
+            self.cls_id, self.sep_id = ends = _ends(single)
+            if max(ends) > last:
+                raise InputError(
+                    f"post_processor must put entries around texts, got id {max(ends)}"
+                )
             self.separators = _separators(single, pair)
             self.has_segments = bool(self.separators) and any(pair.type_ids)
         self.of_library = True

@@ -37,6 +37,7 @@ FAST = {
 }
 PLAIN: dict = {"added_tokens": []}
 PROCESSOR = {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}
+OUTSIDE = PROCESSOR | {"sep": ["[SEP]", 999]}
 TOKEN = {"content": "covid19", "normalized": True, "special": False}
 USUAL = {"lstrip": False, "rstrip": False, "single_word": False, "normalized": True}
 RENAMED = {"[UNK]": "<unk>", "[CLS]": "<s>", "[SEP]": "</s>"}
@@ -58,6 +59,7 @@ VOCABULARY = small_vocabulary()
 SWAPPED = [*VOCABULARY[:7], VOCABULARY[8], VOCABULARY[7], *VOCABULARY[9:]]
 GAP = {entry: number for number, entry in enumerate(VOCABULARY) if entry != "bank"}
 BROKEN = [*VOCABULARY[:20], "a\nb", *VOCABULARY[21:]]
+FAR = {"[UNK]": 0, "a": 4 * 10**9}  # with an entry for each id, 32 GB
 
 
 def fast_of(vocab=VOCABULARY, max_word=None, **parts):
@@ -230,6 +232,9 @@ def test_a_word_piece_that_is_not_berts_has_the_librarys_ids(tmp_path, parts):
         ({"max_word": 100, "post_processor": None, **PLAIN}, ENDS),
         ({"normalizer": CHARSMAP, **PLAIN}, "cannot be read: Precompiled: "),  # the library panics
         ({"model": MODEL | WHOLE | {"unk_token": "<u>"}, **PLAIN}, "unk_token must be an entry"),
+        ({"model": {"type": "BPE", "vocab": {}, "merges": []}, **PLAIN}, "around texts, got id 3"),
+        ({"max_word": 100, "post_processor": OUTSIDE, **PLAIN}, "around texts, got id 999"),
+        ({"model": MODEL | WHOLE | {"vocab": FAR}, **PLAIN}, "below 16,777,216, got 4,000,000,000"),
         # Rows of a text have one token at each end, of type 0.
         *[
             ({"max_word": 100, "post_processor": template(single), **PLAIN}, ENDS)
