@@ -1,10 +1,10 @@
 """Imports models; the files of a model's folder decide which importer reads it."""
 
-from pathlib import Path
 from typing import Any
 
 from bert_embed.base.errors import InputError, SettingError
 from bert_embed.bundle.bundle import METADATA, SAVED_MODEL, TF1_HUB, Bundle
+from bert_embed.storage.local import absolute
 
 
 def import_model(
@@ -35,10 +35,8 @@ def import_model(
     settings: dict[str, Any] = {"checkpoint": checkpoint, "lower_case": lower_case}
     settings["activation"] = activation
     with local_folder(source) as folder:
-        # As a bundle names it: an address, or an absolute path
-        shown = source if "://" in source else str(Path(source).absolute())
-        facts: dict[str, Any] = {"name": name or shown, "licence": licence}
-        place = str(folder)
+        origin = {"source": name or (source if "://" in source else absolute(source))}
+        origin |= {} if licence is None else {"licence": licence}
         if (folder / METADATA).is_file():
             raise InputError(
                 f"{source}: is a bundle already, name it as model or copy its folder", "model"
@@ -49,7 +47,7 @@ def import_model(
             (folder / "config.json").is_file() and not any(folder.glob("*.index"))
         )
         if (folder / CONFIG).is_file() and (checkpoint or not other):
-            return import_google(place, dest, **settings, **facts)
+            return import_google(folder, dest, origin, **settings)
         hub = any((folder / mark).is_file() for mark in (SAVED_MODEL, TF1_HUB)) and not safetensors
         kind = "is a SavedModel" if hub else f"holds no {CONFIG}"
         for setting, value in settings.items():
@@ -58,5 +56,5 @@ def import_model(
                     setting, f"is for google-research checkpoints, but {source} {kind}"
                 )
         if hub:
-            return import_tfhub(place, dest, lower_case=lower_case, **facts)
-        return import_huggingface(place, dest, **facts)
+            return import_tfhub(folder, dest, origin, lower_case)
+        return import_huggingface(folder, dest, origin)

@@ -47,23 +47,19 @@ _CASED = re.compile(r"(^|_)cased_L-")
 
 
 def import_google(
-    source: str,
+    root: Path,
     dest: str,
-    *,
-    checkpoint: str | None = None,
-    lower_case: bool | None = None,
-    activation: str | None = None,
-    name: str | None = None,
-    licence: str | None = None,
+    origin: Mapping[str, str],
+    checkpoint: str | None,
+    lower_case: bool | None,
+    activation: str | None,
 ) -> Bundle:
     """Imports `bert_config.json`, `vocab.txt` and a checkpoint into a bundle at `dest`."""
-    root = Path(source).absolute()
     config = read_config(root / CONFIG, activation)
     tensors = read_checkpoint(root, find_checkpoint(root, checkpoint), config)
     vocabulary = _vocabulary(root / VOCABULARY, config, CONFIG)
     casing = casing_of(root) if lower_case is None else lower_case
     tokenizer = Tokenizer(vocabulary, casing, _MAX_WORD_CHARS)
-    origin = {"source": name or str(root), "licence": licence or ""}
     bundle = new_bundle(dest, config, names_pooling=False, **origin)
     return write_bundle(bundle, tensors, tokenizer)
 
@@ -308,15 +304,9 @@ _MOST_NAMED = 3
 
 
 def import_tfhub(
-    source: str,
-    dest: str,
-    *,
-    lower_case: bool | None = None,
-    name: str | None = None,
-    licence: str | None = None,
+    root: Path, dest: str, origin: Mapping[str, str], lower_case: bool | None
 ) -> Bundle:
     """Imports a SavedModel by its variables' tf-models-official names; its graph does not run."""
-    root = Path(source).absolute()
     saved = read_saved_model(root)
     try:
         config, tensors = encoder_tensors(saved)
@@ -333,7 +323,6 @@ def import_tfhub(
     if uncased is None:
         raise _no_casing(f"{root}: {_SILENT}")
     tokenizer = Tokenizer(vocabulary, uncased, _MAX_WORD_CHARS)
-    origin = {"source": name or str(root), "licence": licence or ""}
     bundle = new_bundle(dest, config, names_pooling=False, **origin)
     return write_bundle(bundle, tensors, tokenizer)
 

@@ -71,14 +71,11 @@ _CONVERT = "AutoModel.from_pretrained(folder).save_pretrained(new_folder) of tra
 _MOST_TOKENS = 2048
 
 
-def import_huggingface(
-    source: str, dest: str, name: str | None = None, licence: str | None = None
-) -> Bundle:
+def import_huggingface(root: Path, dest: str, origin: Mapping[str, str]) -> Bundle:
     """Imports a folder of the format, with its sentence-transformers files if any, to `dest`."""
-    root = Path(source).absolute()
     if not root.is_dir():
         raise InputError(
-            f"{source}: no such folder; a name of Hugging Face is hf://ORG/NAME, and minilm needs "
+            f"{root}: no such folder; a name of Hugging Face is hf://ORG/NAME, and minilm needs "
             "no import"
         )
     refuse_adapter(root)
@@ -86,8 +83,7 @@ def import_huggingface(
     settings = read_settings(root) if multi is None else multi.settings
     folder = inside(root, settings.encoder)
     refuse_adapter(folder)
-    card_licence = _card_licence(root) if licence is None else licence
-    origin = {"source": name or str(root), "licence": card_licence}
+    origin = {"licence": _card_licence(root), **origin}
     if settings.is_static or is_static(optional_object(root / "config.json")):
         return _import_static(root, folder, dest, settings, origin)
     path = folder / "config.json"

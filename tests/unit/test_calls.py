@@ -21,7 +21,7 @@ from bert_embed.backends.choose import load_engine
 from bert_embed.backends.runner import NOT_FINITE, RowSpec
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
-from bert_embed.importers.huggingface import import_huggingface
+from bert_embed.importers import import_model
 from bert_embed.settings import VectorSpec
 from bert_embed.text.documents import TokenRows
 from tests.support.models.folder import change, imported
@@ -279,7 +279,7 @@ def test_queries_of_a_known_model_get_the_prompt_that_fits_the_documents(
     write_sentence_transformers(tmp_path / "source")
     source, dest = str(tmp_path / "source"), str(tmp_path / "bundle")
     name = f"hf://intfloat/e5-base-v2@{'0a' * 20}"
-    encoder = bert_embed.load(import_huggingface(source, dest, name=name).path, prompt=documents)
+    encoder = bert_embed.load(import_model(source, dest, name=name).path, prompt=documents)
     wanted = encoder.encode(TEXTS, prompt=query)
     np.testing.assert_array_equal(encoder.encode_query(TEXTS), wanted)
     wanted = encoder.encode(TEXTS, prompt=documents or "")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bert_embed.bundle.find import resolve_model
-from bert_embed.importers.huggingface import import_huggingface
+from bert_embed.importers import import_model
 from examples import bank_cosines, compare_precisions, sts_benchmark, train_classifier
 from examples.bank_cosines import SENTENCE, banks
 from examples.sts_benchmark import Pair, pearson, read_pairs, spearman
@@ -116,7 +116,7 @@ def test_a_model_without_four_layers_or_the_word_is_refused(tmp_path, tiny_bundl
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", ".", *characters]
     vocab += [f"##{one}" for one in characters]
     write_tiny_huggingface(tmp_path / "model", layers=4, vocab=vocab)
-    bundle = import_huggingface(str(tmp_path / "model"), str(tmp_path / "bundle"))
+    bundle = import_model(str(tmp_path / "model"), str(tmp_path / "bundle"))
     with pytest.raises(ValueError, match="must know the word 'bank'"):
         banks(bundle)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from bert_embed.bundle.bundle import read_bundle, write_metadata
 from bert_embed.encoder import Encoder
-from bert_embed.importers.huggingface import import_huggingface
+from bert_embed.importers import import_model
 from tests.support.command import record
 from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 
@@ -37,7 +37,7 @@ def test_a_word_of_small_numbers_is_as_exact_as_one_of_large_numbers(tmp_path):
         "embeddings.token_type_embeddings.weight": np.zeros((2, 32), np.float32),
     }
     write_tiny_huggingface(tmp_path / "source", changes=changes)
-    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    bundle = import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
     text = " ".join(small_vocabulary()[60:110])
     exact, int8 = (
         Encoder(bundle, precision=precision, threads=1).units([text], layers=0)[0].vectors

@@ -16,7 +16,6 @@ from bert_embed.backends.jax.engine import JaxEngine
 from bert_embed.backends.jax.program import gelu
 from bert_embed.backends.runner import RowRunner, RowSpec
 from bert_embed.importers import import_model
-from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.settings import OutputSpec, VectorSpec
 from bert_embed.text.documents import TokenRows
 from tests.support.command import embed, flags_of, ran, rows, vectors
@@ -63,7 +62,7 @@ def broken_bundle(tmp_path_factory):
     table = write_tiny_huggingface(folder / "source")[words].copy()
     table[BROKEN] = np.nan
     write_tiny_huggingface(folder / "source", changes={words: table})
-    return import_huggingface(str(folder / "source"), str(folder / "bundle"))
+    return import_model(str(folder / "source"), str(folder / "bundle"))
 
 
 def loaded(bundle, load=load_engine, **settings):
@@ -103,7 +102,7 @@ def test_scores_far_below_their_bound_are_no_reason_to_reject(tmp_path, layer):
     attention = f"encoder.layer.{layer}.attention.self"
     away = {f"{attention}.{name}.bias": np.full(32, 8.0 * sign) for name, sign in SIGNS.items()}
     write_tiny_huggingface(tmp_path / "source", changes=away)
-    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    bundle = import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
     texts = [np.array([2, *range(41, 41 + count), 3], np.int32) for count in (1, 30, 5, 62, 0)]
     expected = run(loaded(bundle), texts)
     found = run(loaded(bundle, load_jax_as_tpu), texts)

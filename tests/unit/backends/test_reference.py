@@ -14,7 +14,7 @@ import pytest
 from bert_embed.backends.protocol import PaddedRows
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
-from bert_embed.importers.huggingface import import_huggingface
+from bert_embed.importers import import_model
 from bert_embed.settings import OutputSpec, VectorSpec
 from tests.support.engines import ENGINES
 from tests.support.models import plain_bert
@@ -87,7 +87,7 @@ def test_rows_of_a_batch_are_the_references(graph_of, engine):
 @pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
 def test_each_activation_equals_plain_numpy(tmp_path, activation, engine):
     tensors = write_tiny_huggingface(tmp_path / "source", hidden_act=activation)
-    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    bundle = import_model(str(tmp_path / "source"), str(tmp_path / "bundle"))
     plain = plain_bert.PlainBert(tensors, 4, getattr(plain_bert, activation))
     ids = np.random.default_rng(7).integers(5, 100, (3, 12)).astype(np.int32)
     mask = (np.arange(12) < np.array([[12], [7], [2]])).astype(np.int32)

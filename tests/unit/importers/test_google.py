@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_embed.importers import import_model
-from bert_embed.importers.google import casing_of, find_checkpoint, import_google
+from bert_embed.importers.google import casing_of, find_checkpoint
 from bert_embed.pipeline.cli import main
 from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.models.folder import change
@@ -22,7 +22,7 @@ ACCENTS = {"do_lower_case": True, "strip_accents": False}
 
 
 def imported(folder, **settings):
-    return import_google(str(folder), str(folder.parent / "bundle"), **settings)
+    return import_model(str(folder), str(folder.parent / "bundle"), **settings)
 
 
 def refused(folder, message, **settings):

@@ -12,7 +12,6 @@ from bert_embed.bundle.bundle import load_tensors
 from bert_embed.bundle.find import resolve_model
 from bert_embed.encoder import Encoder
 from bert_embed.importers import import_model
-from bert_embed.importers.google import import_tfhub
 from bert_embed.importers.sources import unpack
 from bert_embed.pipeline.cli import main
 from tests.support.models.folder import change
@@ -29,8 +28,8 @@ OTHER = (
 )
 
 
-def imported(folder, **settings):
-    return import_tfhub(str(folder), str(folder.parent / "bundle"), **settings)
+def imported(folder):
+    return import_model(str(folder), str(folder.parent / "bundle"))
 
 
 def refused(source, message):
