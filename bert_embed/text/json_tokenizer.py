@@ -15,7 +15,7 @@ from bert_embed.base.arrays import splits_of
 from bert_embed.base.errors import InputError
 from bert_embed.base.threads import native_call
 from bert_embed.text.documents import NO_TOKEN, TextTokenizer, TokenizedTexts
-from bert_embed.text.normalizer import SURROGATES, HubRules, Normalizer
+from bert_embed.text.normalizer import SURROGATES, Normalizer, hub_rules
 
 if TYPE_CHECKING:
     import tokenizers
@@ -72,7 +72,7 @@ class JsonTokenizer(TextTokenizer):
         self.never_in_texts = _never_in_texts(values)
         renamed = _without_special_entries(values, self.never_in_texts)
         self._tokenizer = _read(json.dumps(renamed))
-        self._words = Normalizer(HubRules(lower_case=False, clean=False))
+        self._words = Normalizer(hub_rules(lower_case=False, clean=False))
 
     def __repr__(self) -> str:
         return f"JsonTokenizer({len(self)} entries)"
@@ -118,7 +118,8 @@ class JsonTokenizer(TextTokenizer):
         encode = library.encode_batch if offsets else library.encode_batch_fast
         with native_call(), library_errors("the model's tokenizer.json cannot split a text"):
             encoded = encode(texts, add_special_tokens=False)
-        ids, splits = _flat([one.ids for one in encoded])
+        splits = splits_of(np.fromiter(map(len, encoded), np.int64, len(encoded)))
+        ids = np.fromiter(chain.from_iterable(one.ids for one in encoded), np.int32, splits[-1])
         if not offsets:
             nothing = np.empty(0, np.int32)
             return TokenizedTexts(ids, splits, nothing, nothing, np.empty(0, bool))
@@ -243,8 +244,3 @@ def _unknown_id(model: Mapping[str, Any], numbers: Mapping[str, int]) -> int | N
         if not numbers.keys() >= set(pre_tokenizers.ByteLevel.alphabet()):
             raise InputError(f"unk_token must be an entry of the vocabulary, got {unknown!r}")
     return None if unknown is None else numbers.get(unknown)
-
-
-def _flat(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    splits = splits_of(np.fromiter(map(len, rows), np.int64, len(rows)))
-    return np.fromiter(chain.from_iterable(rows), np.int32, int(splits[-1])), splits

@@ -67,15 +67,6 @@ class Words:
 class Rules(ABC):
     """What becomes of one character, and of a word whose characters depend on each other."""
 
-    def __init__(self, *settings: bool) -> None:
-        self._settings = settings
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, type(self)) and self._settings == other._settings
-
-    def __hash__(self) -> int:
-        return hash((type(self), self._settings))
-
     @abstractmethod
     def lookup(self, char: str) -> tuple[int, str]:
         """Returns the class of a character and its result."""
@@ -206,7 +197,6 @@ class GoogleRules(Rules):
     """Those of google-research/bert's BasicTokenizer, by this Python's `unicodedata`."""
 
     def __init__(self, lower_case: bool) -> None:
-        super().__init__(lower_case)
         self._lower_case = lower_case
 
     def lookup(self, char: str) -> tuple[int, str]:
@@ -237,7 +227,6 @@ class HubRules(Rules):
     def __init__(self, lower_case: bool, clean: bool = True) -> None:
         from tokenizers import normalizers, pre_tokenizers
 
-        super().__init__(lower_case, clean)
         self._lower_case = lower_case
         self._normalize = normalizers.BertNormalizer(clean, lowercase=lower_case).normalize_str
         self._clean = normalizers.BertNormalizer(True, False, False, False).normalize_str
@@ -280,6 +269,9 @@ class HubRules(Rules):
                 place = next(sources)
             moved += [place] * len(part)
         return "".join(folded), moved
+
+
+google_rules, hub_rules = cache(GoogleRules), cache(HubRules)  # one object for the same arguments
 
 
 def safe_cut(text: str, start: int, length: int) -> int:

@@ -24,7 +24,7 @@ from bert_embed.bundle.bundle import TOKENIZER_JSON, Bundle
 from bert_embed.storage.local import opened
 from bert_embed.text.documents import NO_TOKEN, TextTokenizer, TokenizedTexts
 from bert_embed.text.json_tokenizer import JsonTokenizer
-from bert_embed.text.normalizer import GoogleRules, HubRules, Normalizer, Words, safe_cut
+from bert_embed.text.normalizer import Normalizer, Words, google_rules, hub_rules, safe_cut
 
 _FEWEST = 1 << 14  # slots of an empty table
 
@@ -325,7 +325,9 @@ SPECIAL_TOKENS = {
     "mpnet": SpecialTokens("<s>", "</s>", "<pad>", 2),
     "none": SpecialTokens("", "", "[PAD]", 0),  # rows are texts alone
 }
-_RULES = {"google": GoogleRules, "hub": HubRules}
+# Settings that fingerprints of models with these values do not have.
+_LATER = {"special_tokens": "bert", "rules": "google"}
+_RULES = {"google": google_rules, "hub": hub_rules}
 
 
 class Tokenizer(TextTokenizer):
@@ -365,7 +367,9 @@ class Tokenizer(TextTokenizer):
             vocab = _read_vocab(vocab)
             vocab = [entry.strip() for entry in vocab] if rules == "google" else vocab
         self.vocab = tuple(text_list("vocab", vocab))
-        self._settings = lower_case, max_word_chars, special_tokens, rules
+        self.lower_case = switch("lower_case", lower_case)
+        longest = whole_number("max_word_chars", max_word_chars, least=1)
+        self._settings = self.lower_case, longest, special_tokens, rules
         ids = {entry: row for row, entry in enumerate(self.vocab)}
         special = SPECIAL_TOKENS[one_of("special_tokens", special_tokens, SPECIAL_TOKENS)]
         needed = (special.begin, special.end, "[UNK]")
@@ -378,9 +382,7 @@ class Tokenizer(TextTokenizer):
         self.pad_id = ids.get(special.padding, 0)
         self.separators, self.has_segments = special.separators, True
         self.of_library = rules == "hub"
-        self.lower_case = switch("lower_case", lower_case)
         characters = _RULES[one_of("rules", rules, _RULES)]
-        longest = whole_number("max_word_chars", max_word_chars, least=1)
         self._normalizer = partial(Normalizer, characters(self.lower_case))
         self._first = _Tables(self._normalizer(), _word_piece(self.vocab, longest).empty_copy())
         # Those that no call uses now: calls on several threads run side by side, and a process that
@@ -401,14 +403,8 @@ class Tokenizer(TextTokenizer):
     @property
     def settings(self) -> dict[str, Any]:
         """As `TextTokenizer.settings`: the arguments beside the vocabulary."""
-        settings = {"lower_case": self.lower_case, "max_word_chars": self._settings[1]}
-        *_, special, rules = self._settings
-        # Models of google-research with BERT's own tokens keep their fingerprint.
-        return (
-            settings
-            | ({} if special == "bert" else {"special_tokens": special})
-            | ({} if rules == "google" else {"rules": rules})
-        )
+        named = zip(("lower_case", "max_word_chars", *_LATER), self._settings, strict=True)
+        return {name: value for name, value in named if _LATER.get(name) != value}
 
     @property
     def file_text(self) -> str:
