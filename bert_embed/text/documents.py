@@ -504,9 +504,6 @@ class TokenRows:
         return np.diff(self.row_splits)
 
 
-_NO_ROOM = "max_seq_length must leave room for special tokens, got {}"
-
-
 def build_rows(
     ids: np.ndarray, row_splits: np.ndarray, max_seq_length: int, cls_id: int, sep_id: int
 ) -> TokenRows:
@@ -519,8 +516,6 @@ def build_rows(
     [101, 7, 102, 101, 8, 102]
     """
     special = SPECIAL_TOKENS * (cls_id != NO_TOKEN)
-    if max_seq_length < special:
-        raise InputError(_NO_ROOM.format(max_seq_length))
     lengths = np.diff(row_splits)
     kept = np.minimum(lengths, max_seq_length - special)
     truncated = kept < lengths
@@ -564,11 +559,8 @@ def build_pairs(
     begin = int(marks.cls_id != NO_TOKEN)
     special = begin * SPECIAL_TOKENS
     if max_seq_length < special + marks.separators:
-        raise InputError(_NO_ROOM.format(max_seq_length))
+        raise InputError(f"max_seq_length must leave room for a pair, got {max_seq_length}")
     lengths_a, lengths_b = np.diff(splits_a), np.diff(splits_b)
-    if len(lengths_a) != len(lengths_b):
-        texts = counted(len(lengths_a), "text")
-        raise InputError(f"{texts} cannot pair with {len(lengths_b):,} second")
     is_pair = lengths_b > 0 if is_pair is None else is_pair
     capacity = max_seq_length - special - marks.separators * is_pair
     half_b = (capacity + (marks.of_library & (lengths_b >= lengths_a))) // 2
