@@ -314,31 +314,19 @@ def test_a_long_text_gives_what_its_words_give(vocab):
     assert seen.row_splits.tolist() == [0, 1, len(seen.ids) - 1, len(seen.ids)]
 
 
-def test_a_word_longer_than_any_chunk_is_one_unknown(vocab):
-    seen = Tokenizer(vocab).encode_with_offsets(["x " + "a" * 300_000 + " y"])
-    assert seen.stops.tolist() == [1, 300_002, 300_004]
-    assert seen.ids[1] == vocab.index("[UNK]")
+LONG_WORD = "x " + "a" * 300_000 + " y"  # longer than any chunk
 
 
-@pytest.mark.parametrize("texts", [[], ["", " \t", "\0\u200b"]])
-def test_no_texts_and_blank_texts_give_no_tokens(vocab, texts):
-    ids, splits = Tokenizer(vocab).encode_flat(texts)
-    assert (ids.dtype, ids.shape) == (np.int32, (0,))
-    assert (splits.dtype, splits.tolist()) == (np.int64, [0] * (len(texts) + 1))
-
-
-def test_special_tokens_in_a_text_are_text(vocab):
+@pytest.mark.parametrize(
+    "texts", [[], ["", " \t", "\0\u200b"], ["[CLS] a [SEP]", "Cafe\u0301 한 ẞ日本", LONG_WORD]]
+)
+def test_chosen_texts_have_the_ids_and_offsets_of_the_reference(vocab, texts):
+    """Special tokens are text there."""
     tokenizer = Tokenizer(vocab)
-    ids = tokenizer.encode("[CLS] a [SEP]")[1:-1]
-    assert tokenizer.tokens(ids) == ["[", "cl", "##s", "]", "a", "[", "sep", "]"]
-
-
-def test_offsets_point_into_the_original_text(vocab):
-    text = "Cafe\u0301 a\u200bb 한 ẞ日本"
-    seen = Tokenizer(vocab).encode_with_offsets([text])
-    spans = [text[start:stop] for start, stop in zip(seen.starts, seen.stops, strict=True)]
-    assert spans == ["Cafe", "a\u200bb", "한", "한", "한", "ẞ", "日", "本"]
-    assert (seen.starts.dtype, seen.stops.dtype) == (np.int32, np.int32)
+    assert differences(texts, tokenizer, True, 200) == []
+    seen = tokenizer.encode_with_offsets(texts)
+    columns = seen.ids, seen.starts, seen.stops, seen.row_splits
+    assert [one.dtype for one in columns] == [np.int32, np.int32, np.int32, np.int64]
 
 
 @pytest.mark.slow
