@@ -1,5 +1,6 @@
 """Fixtures that all tests share: the packaged model, a tiny one, servers of the whole session."""
 
+import functools
 import gc
 import io
 import os
@@ -9,7 +10,7 @@ import sys
 import tempfile
 import types
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -21,7 +22,8 @@ from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.find import resolve_model
 from bert_embed.importers import import_model
 from tests.support import forks
-from tests.support.models.tiny import bundle_of, small_vocabulary, write_tiny_huggingface
+from tests.support.models.folder import imported
+from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 from tests.support.servers.bigquery import BigQueryServer, bigquery_server
 from tests.support.servers.gcs import GcsServer, Proxy, behind, gcs_server
 from tests.support.skips import unlisted
@@ -144,9 +146,22 @@ def minilm() -> Bundle:
 
 
 @pytest.fixture(scope="session")
-def tiny_bundle(tmp_path_factory: pytest.TempPathFactory) -> str:
+def model_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Bundle]:
+    """Writes a model by a function of `support/models` and imports it, each once: its bundle."""
+
+    @functools.cache
+    def bundle(write: Callable[..., object], *arguments: Hashable, **settings: Hashable) -> Bundle:
+        folder = tmp_path_factory.mktemp("model")
+        write(folder / "source", *arguments, **settings)
+        return imported(folder)
+
+    return bundle
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle(model_of: Callable[..., Bundle]) -> str:
     """A seeded two-layer BERT, imported from a Hugging Face folder; the bundle's folder."""
-    return bundle_of(tmp_path_factory.mktemp("tiny"), write_tiny_huggingface)
+    return model_of(write_tiny_huggingface).path
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from bert_embed.bundle.bundle import load_tensors, read_bundle
 from bert_embed.pipeline.cli import main
 from tests.support.models.heads import write_classifier
 from tests.support.models.sentence_transformers import CASES, QUERY, write_sentence_transformers
-from tests.support.models.tiny import bundle_of, write_tiny_huggingface
+from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow
 
@@ -57,8 +57,8 @@ def test_inspect_tells_what_the_model_is(sentence_bundle, command):
     assert facts["weight_bytes"] >= 4 * parameters
 
 
-def test_inspect_names_the_kinds_of_vectors(tmp_path, command):
-    bundle = bundle_of(tmp_path, write_classifier, "distilbert", 2)
+def test_inspect_names_the_kinds_of_vectors(model_of, command):
+    bundle = model_of(write_classifier, "distilbert", 2).path
     assert "kinds          dense, scores (default)\n" in command("model", "inspect", bundle).out
     facts = json.loads(command("model", "inspect", bundle, "--json").out)
     assert facts["heads"]["scores"]["labels"] == ["label 0", "label 1"]

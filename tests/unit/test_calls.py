@@ -27,7 +27,7 @@ from bert_embed.text.documents import TokenRows
 from tests.support.models.folder import change, imported
 from tests.support.models.heads import write_classifier
 from tests.support.models.sentence_transformers import write_sentence_transformers
-from tests.support.models.tiny import bundle_of, small_vocabulary, write_tiny_huggingface
+from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 from tests.support.rounding import assert_near
 
 pytestmark = pytest.mark.numeric
@@ -207,9 +207,9 @@ def test_one_text_gives_its_own_tokens_and_words(encoder):
     assert without_token == copy.copy(without_token)
 
 
-def test_words_of_a_text_are_the_same_beside_a_list_of_words(tmp_path):
+def test_words_of_a_text_are_the_same_beside_a_list_of_words(model_of):
     """Also where a space is a token of its own."""
-    other = bert_embed.load(bundle_of(tmp_path, write_classifier, "roberta", 3))
+    other = bert_embed.load(model_of(write_classifier, "roberta", 3).path)
     text = f"{'x' * 30} é Ünï money"
     assert other.units([["a"], text], "word")[1] == other.units(text, "word")
 

@@ -15,7 +15,7 @@ from bert_embed.transforms.bigquery import load as loads
 from bert_embed.transforms.bigquery.client import translate_errors
 from tests.support.command import embed, record
 from tests.support.loads import count, ids, interrupted, load, texts
-from tests.support.models.tiny import bundle_of, write_tiny_huggingface
+from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.servers.gcs import EMPTY, PAGE, proxy
 
 A, B, C = (["a0", "a1", "a2", "a3"], ["b0", "b1", "b2", "b3"], ["c0", "c1", "c2", "c3"])
@@ -255,8 +255,8 @@ def test_a_killed_overwrite_loads_once(bigquery, dataset, into, tmp_path, monkey
 
 
 @pytest.fixture(scope="module")
-def other_model(tmp_path_factory):
-    return bundle_of(tmp_path_factory.mktemp("other"), write_tiny_huggingface, heads=2)
+def other_model(model_of):
+    return model_of(write_tiny_huggingface, heads=2).path
 
 
 def test_other_vectors_are_not_appended(bigquery, dataset, into, other_model, tmp_path):

@@ -23,7 +23,7 @@ from tests.support.command import (
     vectors,
     write_json,
 )
-from tests.support.models.tiny import bundle_of, write_tiny_huggingface
+from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import assert_near
 
 pytestmark = pytest.mark.slow
@@ -148,9 +148,9 @@ def plain_examples(tmp_path_factory, tiny_bundle):
 
 
 @pytest.fixture(scope="module")
-def other_model(tmp_path_factory):
+def other_model(model_of):
     """The same weights with a cased tokenizer."""
-    return bundle_of(tmp_path_factory.mktemp("cased"), write_tiny_huggingface, cased=True)
+    return model_of(write_tiny_huggingface, cased=True).path
 
 
 def test_another_tokenizer_is_refused_by_name(tmp_path, run, other_model, plain_examples):

@@ -18,7 +18,7 @@ from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.options.command_line import command_of, parse_embed
 from tests.support.command import embed, flags_of, record, rows, say_status
 from tests.support.daily import counts, some_texts, write
-from tests.support.models.tiny import bundle_of, write_tiny_huggingface
+from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import assert_near
 
 pytestmark = pytest.mark.slow
@@ -108,12 +108,12 @@ def test_other_settings_are_refused_before_work(days, one, run):
     run.refused(days[1], message, "two", skip_existing=one)
 
 
-def test_what_cannot_be_compared_with_is_refused(tmp_path, days, one, run, tiny_bundle):
+def test_what_cannot_be_compared_with_is_refused(tmp_path, days, one, run, tiny_bundle, model_of):
     """Nothing, another model, ids of another type, JSON lines of tokens."""
     for named in ("nowhere", "no/*/runs"):
         message = f"--skip_existing {named} names no output of a run"
         run.refused(days[0], message, "none", skip_existing=named)
-    other = bundle_of(tmp_path / "model", write_tiny_huggingface, seed=1)
+    other = model_of(write_tiny_huggingface, seed=1).path
     message = f'model is "{read_bundle(tiny_bundle).fingerprint}" there and '
     run.refused(days[1], message, "other", skip_existing=one, model=other)
     texts = {1: "a red river", 2: "a bank"}

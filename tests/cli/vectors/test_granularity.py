@@ -5,12 +5,12 @@ import pytest
 
 import bert_embed
 from tests.support.command import record, rows, vectors
+from tests.support.models.folder import imported
 from tests.support.models.sentence_transformers import (
     dense,
     write_chain,
     write_sentence_transformers,
 )
-from tests.support.models.tiny import bundle_of
 from tests.support.rounding import assert_near
 
 LONG = " ".join(["the bank of the river", "and the money of the bank"] * 9)
@@ -82,9 +82,9 @@ def test_a_document_of_a_hundred_thousand_words(run, encoder):
     assert done["padded_tokens"] <= 1024 * done["batches"]
 
 
-def test_norms_are_measured(tmp_path, run):
+def test_norms_are_measured(model_of, run):
     """Of a model whose file says truncate_dim, with and without what the caller says."""
-    model = bundle_of(tmp_path, write_chain, "pooled_unit", 8)
+    model = model_of(write_chain, "pooled_unit", 8).path
     texts = {"in.jsonl": [{"id": n, "text": "a bank " * n} for n in (1, 2, 3)]}
     for name, flags, least, most, report in (
         ("cut", {}, 0.2, 0.9, "Cut after they were normalized"),
@@ -101,7 +101,8 @@ def test_norms_are_measured(tmp_path, run):
 
 def test_dense_modules_do_not_bar_tokens(tmp_path, run):
     """They take vectors of texts: tokens may be of several layers, and wider than they give."""
-    model = bundle_of(tmp_path, write_sentence_transformers, modules=[dense(32, 16)])
+    write_sentence_transformers(tmp_path / "source", modules=[dense(32, 16)])
+    model = imported(tmp_path).path
     flags = {"granularity": "token", "layers": "-1,-2", "layer_combine": "concat", "dim": 50}
     (found,) = bert_embed.read_tokens(run({"in.txt": "the bank\n"}, model=model, **flags))
     asked = {"layers": [-1, -2], "layer_combine": "concat", "dim": 50}

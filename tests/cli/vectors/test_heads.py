@@ -22,7 +22,6 @@ from tests.support.command import (
 )
 from tests.support.models.heads import VOCABULARY, write_classifier, write_m3, write_splade
 from tests.support.models.multi_vectors import write_multi_vectors
-from tests.support.models.tiny import bundle_of
 
 LINES = ["the bank of the river", "money bank", "", "the vault of the bank", "money " * 90]
 TEXTS = {f"{n}": f"{LINES[n % 5]} {n}" for n in range(40)}
@@ -32,15 +31,15 @@ LABELS = ["label 0", "label 1", "label 2"]
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory):
+def models(model_of):
     """A model of each kind."""
-    folder = tmp_path_factory.mktemp("models")
-    return {
-        "sparse": bundle_of(folder / "splade", write_splade, **MAX),
-        "multi": bundle_of(folder / "colbert", write_multi_vectors, "stanford"),
-        "scores": bundle_of(folder / "classifier", write_classifier, "distilbert", 3),
-        "m3": bundle_of(folder / "m3", write_m3),
+    bundles = {
+        "sparse": model_of(write_splade, **MAX),
+        "multi": model_of(write_multi_vectors, "stanford"),
+        "scores": model_of(write_classifier, "distilbert", 3),
+        "m3": model_of(write_m3),
     }
+    return {kind: bundle.path for kind, bundle in bundles.items()}
 
 
 @pytest.fixture(scope="module")

@@ -247,10 +247,8 @@ def test_a_chip_that_cannot_go_on_ends_the_run_by_its_name(
 
 
 @pytest.fixture(scope="module")
-def splade(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("splade")
-    write_splade(folder / "source")
-    return import_model(str(folder / "source"), str(folder / "bundle"))
+def splade(model_of):
+    return model_of(write_splade)
 
 
 def whole(splits, indices, values, width):

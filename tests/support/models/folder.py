@@ -91,6 +91,11 @@ def imported(folder: Path, name: str = "bundle", files: Mapping[str, Any] | None
     return import_model(str(folder / "source"), str(folder / name))
 
 
+def tensors_of(bundle: Bundle) -> dict[str, np.ndarray]:
+    """Returns the tensors of the folder that a bundle was imported from, by their names there."""
+    return load_file(Path(bundle.source, "model.safetensors"))
+
+
 def refused(folder: Path, message: str, files: Mapping[str, Any] | None = None) -> None:
     """Asserts that the folder `source` of a folder is not imported, with the reason."""
     said = ""

@@ -1,13 +1,13 @@
 """Small random Hugging Face folders: a seed in, a folder that transformers would read out."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
 
-from tests.support.models.folder import drawn, imported, layers_of, write, write_kinds
+from tests.support.models.folder import drawn, layers_of, write, write_kinds
 
 _TEXT = """the a of and to in is it that for was on are as with his they at be this from have or
 by one had not but what all were we when your can said there use an each which she do how their
@@ -136,9 +136,3 @@ def _shapes(config: Mapping[str, Any], pooler: bool) -> dict[str, tuple[int, ...
         denses[f"{layer}.output.dense"] = hidden, inner
         norms += [f"{layer}.attention.output.LayerNorm", f"{layer}.output.LayerNorm"]
     return shapes | layers_of(denses, dict.fromkeys(norms, hidden))
-
-
-def bundle_of(folder: Path, write: Callable[..., Any], *arguments: Any, **settings: Any) -> str:
-    """Writes a model to a folder and imports it; returns the bundle's folder."""
-    write(folder / "source", *arguments, **settings)
-    return imported(folder).path

@@ -7,7 +7,6 @@ import pytest
 from safetensors.numpy import load_file
 
 from bert_embed.backends.probe import verify
-from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
 from bert_embed.settings import VectorSpec
 from bert_embed.text.tokenizer import load_tokenizer
@@ -28,7 +27,6 @@ from tests.support.models.architectures import (
 from tests.support.models.folder import imported, refused
 from tests.support.models.gated import GATED, NTK
 from tests.support.models.jina import CODE, JINA
-from tests.support.models.tiny import bundle_of
 
 pytestmark = pytest.mark.slow
 
@@ -45,29 +43,18 @@ def kind(request):
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """The bundle's folder of each kind, imported when it is first asked for."""
-
-    @cache
-    def folder(kind):
-        return bundle_of(tmp_path_factory.mktemp(kind), write_architecture, kind)
-
-    return folder
+def bundle(model_of, kind):
+    return model_of(write_architecture, kind)
 
 
 @pytest.fixture(scope="module")
-def bundle(folders, kind):
-    return read_bundle(folders(kind))
-
-
-@pytest.fixture(scope="module")
-def encoder_of(folders):
+def encoder_of(model_of):
     """The encoder of a kind by an engine, each once."""
 
     @cache
     def encoder(kind, engine):
         load = {"load_engine": ENGINES[engine]} if engine in ENGINES else {"engine": "tensorflow"}
-        return Encoder(read_bundle(folders(kind)), threads=1, **load)
+        return Encoder(model_of(write_architecture, kind), threads=1, **load)
 
     return encoder
 

@@ -1,14 +1,12 @@
 """Heads of each architecture: sparse vectors and scores, as float64 gives them."""
 
-from functools import cache
-
 import numpy as np
 import pytest
 
 from bert_embed.encoder import Encoder
 from tests.support.engines import ENGINES
 from tests.support.models.architectures import GOLDEN, PAIRS, TEXTS
-from tests.support.models.folder import imported
+from tests.support.models.folder import tensors_of
 from tests.support.models.heads import (
     MLM,
     SCORES,
@@ -39,19 +37,6 @@ def states(kind, number):
     return STATES[f"{kind}/states/{number}"][:, -1]
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    """The bundle and the tensors of each kind, by what it makes."""
-
-    @cache
-    def model(write, kind, **settings):
-        place = tmp_path_factory.mktemp(kind)
-        tensors = write(place / "source", kind, **settings)
-        return imported(place), tensors
-
-    return model
-
-
 def whole(vectors, width):
     """float64 `[rows, width]` of sparse vectors."""
     matrix = np.zeros((len(vectors), width))
@@ -62,10 +47,11 @@ def whole(vectors, width):
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("kind", MLM)
-def test_sparse_vectors(models, kind, engine):
+def test_sparse_vectors(model_of, kind, engine):
     pooling = "sum" if kind in SUM else "max"
     settings = {"own_decoder": kind in OWN_DECODER, "pooling_strategy": pooling}
-    bundle, tensors = models(write_mlm, kind, **settings)
+    bundle = model_of(write_mlm, kind, **settings)
+    tensors = tensors_of(bundle)
     encoder = Encoder(bundle, threads=1, load_engine=ENGINES[engine])
     found = encoder.encode(list(TEXTS), kind="sparse")
     rows = [plain_weights(kind, tensors, states(kind, number)) for number in range(len(TEXTS))]
@@ -74,8 +60,9 @@ def test_sparse_vectors(models, kind, engine):
 
 
 @pytest.mark.parametrize("kind", MLM)
-def test_sparse_vectors_of_a_masked_language_model(models, kind):
-    bundle, tensors = models(write_masked_lm, kind, own_decoder=kind in OWN_DECODER)
+def test_sparse_vectors_of_a_masked_language_model(model_of, kind):
+    bundle = model_of(write_masked_lm, kind, own_decoder=kind in OWN_DECODER)
+    tensors = tensors_of(bundle)
     assert (bundle.default_vectors, [*bundle.heads]) == (("dense",), ["sparse"])
     encoder, texts = Encoder(bundle, threads=1), list(TEXTS)
     every = [states(kind, number) for number in range(len(TEXTS))]
@@ -88,11 +75,12 @@ def test_sparse_vectors_of_a_masked_language_model(models, kind):
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("kind", SCORES)
-def test_scores(models, kind, engine):
+def test_scores(model_of, kind, engine):
     labels, problem = PROBLEMS.get(kind, (3, None))
     mean = kind in MEAN
     pooling = {"classifier_pooling": "mean"} if mean else {}
-    bundle, tensors = models(write_classifier, kind, labels=labels, problem_type=problem, **pooling)
+    bundle = model_of(write_classifier, kind, labels=labels, problem_type=problem, **pooling)
+    tensors = tensors_of(bundle)
     assert bundle.default_vectors == ("scores",)
     assert bundle.heads["scores"].labels == tuple(f"label {number}" for number in range(labels))
     encoder = Encoder(bundle, threads=1, load_engine=ENGINES[engine])

@@ -20,10 +20,8 @@ SPECIAL = (0, 1, 2, 3)  # <s>, <pad>, </s>, <unk>
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory):
-    place = tmp_path_factory.mktemp("m3")
-    write_m3(place / "source")
-    return imported(place)
+def bundle(model_of):
+    return model_of(write_m3)
 
 
 def expected(number):

@@ -25,8 +25,8 @@ def static(folder, kind, files=None):
 
 
 @pytest.fixture(scope="module")
-def potion(tmp_path_factory):
-    return static(tmp_path_factory.mktemp("potion"), "potion")
+def potion(model_of):
+    return model_of(write_static, "potion")
 
 
 @pytest.mark.parametrize("kind", [*MODULES, *MODEL2VEC])

@@ -34,16 +34,9 @@ FIXED = {"strategy": "fixed", "length": 16}
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    """The bundle of each case, imported when it is first asked for."""
-
-    @cache
-    def model(case):
-        place = tmp_path_factory.mktemp(case)
-        write_multi_vectors(place / "source", case)
-        return imported(place)
-
-    return model
+def models(model_of):
+    """The bundle of each case."""
+    return partial(model_of, write_multi_vectors)
 
 
 @pytest.fixture(scope="module")

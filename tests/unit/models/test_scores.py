@@ -33,8 +33,8 @@ def cross_encoder(folder, *activation, labels=1, files=None, **config):
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-    return Encoder(classifier(tmp_path_factory.mktemp("scores")), threads=2)
+def encoder(model_of):
+    return Encoder(model_of(write_classifier, "distilbert", 3), threads=2)
 
 
 def scores(encoder, texts, **text):

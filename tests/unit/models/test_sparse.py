@@ -3,7 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from bert_embed.model import Request
 from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.text.layout import text_rows
 from tests.support.engines import ENGINES
-from tests.support.models.folder import imported, refused
+from tests.support.models.folder import imported, refused, tensors_of
 from tests.support.models.heads import VOCABULARY, as_router, plain_weights, write_splade
 from tests.support.models.plain_bert import PlainBert, gelu
 from tests.support.models.tiny import WORDS
@@ -42,21 +42,14 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    """The bundle and the tensors of each case, imported when it is first asked for."""
-
-    @cache
-    def model(case):
-        place = tmp_path_factory.mktemp(case)
-        tensors = write_splade(place / "source", **CASES[case])
-        return imported(place), tensors
-
-    return model
+def models(model_of):
+    """The bundle of each case."""
+    return lambda case: model_of(write_splade, **CASES[case])
 
 
 @pytest.fixture(scope="module")
 def encoder(models):
-    return Encoder(models("max")[0], threads=2)
+    return Encoder(models("max"), threads=2)
 
 
 def vectors_of(encoder, texts, *, spec=None, batch_tokens=None, **text):
@@ -83,7 +76,8 @@ def sparse(encoder, texts, **settings):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("case", CASES)
 def test_the_vectors_are_those_of_numpy_in_float64(models, case, engine):
-    bundle, tensors = models(case)
+    bundle = models(case)
+    tensors = tensors_of(bundle)
     encoder = Encoder(bundle, threads=1, load_engine=ENGINES[engine])
     bert, expected = PlainBert(tensors, 4, gelu), []
     for ids in map(np.array, map(encoder.tokenizer.encode, TEXTS)):
@@ -100,7 +94,8 @@ def test_the_vectors_are_those_of_numpy_in_float64(models, case, engine):
 
 def test_a_model_of_sparse_vectors_says_so_and_keeps_its_fingerprint_and_its_weights(models):
     for case in ("max", "own"):
-        bundle, tensors = models(case)
+        bundle = models(case)
+        tensors = tensors_of(bundle)
         assert read_bundle(bundle.path) == bundle
         assert (bundle.default_vectors, [*bundle.heads]) == (("sparse",), ["sparse"])
         assert (verify(bundle).problem, "sparse_output" in verify(bundle).outputs) == ("", True)
@@ -108,8 +103,8 @@ def test_a_model_of_sparse_vectors_says_so_and_keeps_its_fingerprint_and_its_wei
         np.testing.assert_array_equal(ours["heads/sparse/transform/kernel"].T, tensors[name])
     decoder = tensors["cls.predictions.decoder.weight"]
     np.testing.assert_array_equal(ours["heads/sparse/decoder"], decoder)
-    assert len({models(case)[0].fingerprint for case in CASES}) == len(CASES)
-    tied, own = (models(case)[0].sizes() for case in ("max", "own"))
+    assert len({models(case).fingerprint for case in CASES}) == len(CASES)
+    tied, own = (models(case).sizes() for case in ("max", "own"))
     for name, number in (("float32.tflite", 4), ("int8.tflite", 1)):  # a tied one is there once
         assert abs(own[name] - tied[name] - number * len(VOCABULARY) * 32) < 1000
 
@@ -117,7 +112,7 @@ def test_a_model_of_sparse_vectors_says_so_and_keeps_its_fingerprint_and_its_wei
 @pytest.mark.numeric
 def test_a_vector_has_the_same_bits_in_any_batch(models):
     for case in CASES:
-        encoder = Encoder(models(case)[0], threads=2)
+        encoder = Encoder(models(case), threads=2)
         texts = [*TEXTS, LONG, *(" ".join(WORDS[n : n + 5]) for n in range(40))]
         together, few = (sparse(encoder, texts, batch_tokens=most) for most in (None, 20))
         alone = [sparse(encoder, [text]) for text in texts]
@@ -129,7 +124,7 @@ def test_a_vector_has_the_same_bits_in_any_batch(models):
 
 @pytest.mark.numeric
 def test_int8_stays_near(models):
-    bundle = models("max")[0]
+    bundle = models("max")
     exact, near = (
         whole(sparse(Encoder(bundle, threads=1, precision=precision), (*TEXTS, LONG)))
         for precision in ("float32", "int8")
@@ -149,7 +144,7 @@ def test_dense_vectors_of_any_layer_come_from_the_same_pass(encoder):
 
 @pytest.mark.parametrize(("case", "merge"), [("max", np.max), ("sum", np.sum)])
 def test_windows_become_one_vector_as_tokens_do(models, case, merge):
-    encoder = Encoder(models(case)[0], threads=1)
+    encoder = Encoder(models(case), threads=1)
     texts = [TEXTS[0], LONG, TEXTS[1]]
     rows = whole(sparse(encoder, texts, **WINDOWS | {"long_text": "windows"}))
     assert len(rows) == 1 + 5 + 1
@@ -377,7 +372,7 @@ def masked_lm(folder, architectures, changes=None, **config):
 def test_a_masked_language_model_makes_sparse_vectors_beside_dense_ones(tmp_path, models):
     """For which it loads no head."""
     bundle = masked_lm(tmp_path, ["BertForMaskedLM"])
-    splade = Encoder(models("max")[0]).encode(TEXTS, kind="sparse")
+    splade = Encoder(models("max")).encode(TEXTS, kind="sparse")
     assert verify(bundle).problem == ""
     for precision in ("float32", "int8"):
         loaded = Interpreter(str(Path(bundle.path, FILES[precision]))).get_signature_list()

@@ -11,7 +11,6 @@ import tokenizers
 from tokenizers import processors
 
 from bert_embed.base.errors import InputError, SettingError
-from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
 from bert_embed.text.json_tokenizer import JsonTokenizer
 from bert_embed.text.tokenizer import Tokenizer
@@ -19,7 +18,6 @@ from bert_embed.transforms import EmbedDocuments
 from tests.support.command import embed, write_json
 from tests.support.models.architectures import GOLDEN, LONG, SCRIPTS, write_architecture
 from tests.support.models.folder import imported
-from tests.support.models.tiny import bundle_of
 
 TOKENIZERS = GOLDEN.parent / "tokenizers"
 KINDS = {"unigram": "xlm-roberta", "byte_level": "roberta", "word_piece": "word_piece"}
@@ -46,9 +44,8 @@ def tokenizer(name):
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory, name):
-    path = bundle_of(tmp_path_factory.mktemp(name), write_architecture, KINDS[name])
-    return Encoder(read_bundle(path), threads=1)
+def encoder(model_of, name):
+    return Encoder(model_of(write_architecture, KINDS[name]), threads=1)
 
 
 def library_of(name):

@@ -35,7 +35,6 @@ from tests.support.command import ROOT
 from tests.support.forks import python
 from tests.support.models.heads import write_splade
 from tests.support.models.sentence_transformers import write_sentence_transformers
-from tests.support.models.tiny import bundle_of
 from tests.support.rounding import MINILM, assert_near
 
 Named = namedtuple("Named", ["text", "number"])
@@ -357,9 +356,8 @@ def test_the_example_runs_as_it_stands(minilm, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def splade(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("splade")
-    return bundle_of(folder, write_splade, pooling_strategy="max", activation_function="relu")
+def splade(model_of):
+    return model_of(write_splade, pooling_strategy="max", activation_function="relu").path
 
 
 def test_the_kinds_that_are_named_come_together(splade, tmp_path):

@@ -16,7 +16,7 @@ from bert_embed.transforms.adapters.beam_ml import item_document, placed
 from tests.support.beam import collect
 from tests.support.models.folder import imported
 from tests.support.models.heads import write_splade
-from tests.support.models.tiny import bundle_of, write_tiny_huggingface
+from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import MINILM, assert_near
 
 pytestmark = pytest.mark.slow
@@ -60,8 +60,8 @@ def test_rows_and_items_of_rag_pipelines_keep_their_kind(tiny_bundle, tmp_path):
     assert_near([found[0].dense_embedding], wanted)
 
 
-def test_an_item_gets_both_sides_of_a_model_that_makes_them(tmp_path):
-    model = bundle_of(tmp_path, write_splade, pooling_strategy="max", activation_function="relu")
+def test_an_item_gets_both_sides_of_a_model_that_makes_them(tmp_path, model_of):
+    model = model_of(write_splade, pooling_strategy="max", activation_function="relu").path
     transform = BertEmbeddings(model, vectors=["dense", "sparse"], top_k=3)
     [found] = collect(tmp_path, [EmbeddableItem.from_text("one")], written(tmp_path, transform))
     encoder = bert_embed.load(model)

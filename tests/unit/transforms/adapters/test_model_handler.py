@@ -23,7 +23,7 @@ from bert_embed.importers import import_model
 from tests.support.beam import collect
 from tests.support.models.heads import write_classifier, write_splade
 from tests.support.models.multi_vectors import CASES, write_multi_vectors
-from tests.support.models.tiny import bundle_of, write_tiny_huggingface
+from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import assert_near
 
 pytestmark = pytest.mark.slow
@@ -34,8 +34,8 @@ class Named(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def other_bundle(tmp_path_factory):
-    return bundle_of(tmp_path_factory.mktemp("other"), write_tiny_huggingface, seed=7)
+def other_bundle(model_of):
+    return model_of(write_tiny_huggingface, seed=7).path
 
 
 def test_every_kind_of_element_gets_its_prediction(tiny_bundle, tmp_path):
