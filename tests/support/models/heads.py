@@ -182,6 +182,13 @@ def _finish(folder: Path, tensors: dict, architecture: str, **changes: Any) -> N
     save_file(tensors, folder / "model.safetensors")
 
 
+# Settings of `write_splade`.
+SPLADES: dict[str, dict[str, Any]] = {
+    "max": {"pooling_strategy": "max"},
+    "own": {"own_decoder": True, "activation_function": "log1p_relu"},
+    "sum": {"pooling_strategy": "sum"},
+    "twice": {"pooling_strategy": "sum", "activation_function": "log1p_relu"},
+}
 # More entries than the decoder computes at a time.
 VOCABULARY = [*small_vocabulary(), *(f"[unused{number}]" for number in range(4200))]
 _CLS = "cls.predictions"

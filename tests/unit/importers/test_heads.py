@@ -1,22 +1,29 @@
-"""Heads of each architecture: sparse vectors and scores, as float64 gives them."""
+"""Heads of each architecture, as float64 gives their vectors; what holds for all kinds of these."""
 
 import numpy as np
 import pytest
 
+from bert_embed.base.errors import SettingError
 from bert_embed.encoder import Encoder
+from bert_embed.models.heads.vectors import SparseVector
 from tests.support.engines import ENGINES
 from tests.support.models.architectures import GOLDEN, PAIRS, TEXTS
 from tests.support.models.folder import tensors_of
 from tests.support.models.heads import (
     MLM,
     SCORES,
+    SPLADES,
     plain_logits,
     plain_weights,
     write_classifier,
+    write_m3,
     write_masked_lm,
     write_mlm,
+    write_splade,
 )
+from tests.support.models.multi_vectors import write_multi_vectors
 from tests.support.models.plain_bert import softmax
+from tests.support.models.tiny import WORDS
 
 pytestmark = [pytest.mark.slow, pytest.mark.numeric]
 
@@ -31,6 +38,21 @@ PROBLEMS = {
     "electra": (4, "multi_label_classification"),
     "mpnet": (1, None),
 }
+
+
+# Models by the kind that they make.
+SPARSE, MULTI = (write_splade,), (write_multi_vectors, "own")
+CLASSIFIER = (write_classifier, "distilbert", 3)
+MADE = [
+    *[("sparse", SPARSE, settings, "float32") for settings in SPLADES.values()],
+    ("multi", (write_multi_vectors, "stanford"), {}, "float32"),
+    ("multi", (write_multi_vectors, "stanford"), {}, "int8"),
+    ("multi", MULTI, {}, "float32"),
+    ("multi", MULTI, {}, "int8"),
+    ("scores", CLASSIFIER, {}, "float32"),
+    ("sparse", (write_m3,), {}, "float32"),
+    ("multi", (write_m3,), {}, "float32"),
+]
 
 
 def states(kind, number):
@@ -99,3 +121,31 @@ def test_scores(model_of, kind, engine):
     alone = encoder.encode(TEXTS[0], kind="scores")
     relative = 1e-6 if problem == "regression" else 1e-7  # its logits may be above 1
     np.testing.assert_allclose(alone, of_texts[0], atol=1e-6, rtol=relative)
+
+
+@pytest.mark.parametrize(("kind", "model", "settings", "precision"), MADE)
+def test_a_text_has_the_same_bits_in_any_batch(model_of, kind, model, settings, precision):
+    encoder = Encoder(model_of(*model, **settings), threads=2, precision=precision)
+    texts = [*TEXTS, *(" ".join(WORDS[n : n + 5]) for n in range(40)), *TEXTS]
+    asked = {"kind": kind, "long_text": "truncate"}
+
+    def numbers(vector):
+        return vector.to_dict() if isinstance(vector, SparseVector) else np.array(vector).tolist()
+
+    for encode in (encoder.encode, *([encoder.encode_query] if kind == "multi" else [])):
+        together, few = encode(texts, **asked), encode(texts, batch_tokens=20, **asked)
+        for text, one, other in zip(texts, together, few, strict=True):
+            assert numbers(one) == numbers(other) == numbers(encode(text, **asked))
+
+
+@pytest.mark.parametrize(
+    ("kind", "model"), [("sparse", SPARSE), ("multi", MULTI), ("scores", CLASSIFIER)]
+)
+def test_a_model_for_other_vectors_names_the_kind_to_give(model_of, kind, model):
+    encoder = Encoder(model_of(*model), threads=1)
+    for call in (encoder.encode, encoder.encode_query, encoder.encode_document):
+        for texts in ("a", ["a", "the bank"], []):
+            named = rf"kind must be named, .*\b{kind}\b.*: give kind='{kind}'"
+            with pytest.raises(SettingError, match=named):
+                call(texts)
+    assert encoder.encode(["a"], kind="dense").shape == (1, encoder.dimension)

@@ -64,22 +64,11 @@ def test_documents_and_queries_are_those_of_sentence_transformers(models, golden
             np.testing.assert_allclose(rows, expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("precision", ["float32", "int8"])
-@pytest.mark.parametrize("case", ["stanford", "own"])
-def test_vectors_have_the_same_bits_in_every_batch(models, case, precision):
-    encoder = Encoder(models(case), threads=2, precision=precision)
-    texts = [*TEXTS, *TEXTS[::-1], "the river", "a bank"]
-    for method in (encoder.encode, encoder.encode_query):
-        encode = partial(method, kind="multi")
-        together = encode(texts).rows()
-        for number, text in enumerate(texts):
-            assert np.array_equal(together[number], encode(text, batch_tokens=16).vectors)
-
-
 def test_maxsim_is_that_of_the_definition(encoders):
     encoder = encoders("stanford")
     queries = encoder.encode_query(TEXTS[:2], kind="multi")
     documents = encoder.encode(TEXTS, kind="multi")
+    assert documents == encoder.encode_document(TEXTS, kind="multi")
     scores = encoder.similarity(queries, documents)
     pairs = product(queries.rows(), documents.rows())
     expected = [(query @ rows.T).max(axis=1).sum() for query, rows in pairs]
@@ -109,18 +98,6 @@ def test_a_row_of_multi_vectors_is_one(encoders):
     np.testing.assert_array_equal(vectors[-1], vectors.rows()[-1])
     with pytest.raises(IndexError):
         vectors[len(TEXTS)]
-
-
-def test_a_colbert_model_names_the_kind_to_give(encoders):
-    encoder = encoders("own")
-    for call in (encoder.encode, encoder.encode_query, encoder.encode_document):
-        for texts in ("a", ["a", "the bank"], []):
-            with pytest.raises(SettingError, match=r"kind must be named, .*: give kind='multi';"):
-                call(texts)
-    found = encoder.encode("the bank", kind="multi")
-    document = encoder.encode_document("the bank", kind="multi")
-    np.testing.assert_array_equal(found, document)
-    assert encoder.encode_query(TEXTS, kind="dense").shape == (len(TEXTS), encoder.dimension)
 
 
 @pytest.mark.parametrize(

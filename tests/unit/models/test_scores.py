@@ -43,15 +43,6 @@ def scores(encoder, texts, **text):
     return encoder.embedder.run(Request(text_spec, rows=rows))
 
 
-@pytest.mark.numeric
-def test_scores_have_the_same_bits_in_any_batch(encoder):
-    texts = [*TEXTS, LONG, *(" ".join(WORDS[n : n + 5]) for n in range(40))]
-    together = encoder.encode(texts, kind="scores")
-    np.testing.assert_array_equal(encoder.encode(texts, batch_tokens=20, kind="scores"), together)
-    np.testing.assert_array_equal([encoder.encode(text, kind="scores") for text in texts], together)
-    np.testing.assert_allclose(together.sum(1), 1, atol=1e-6)
-
-
 def test_the_logits_of_windows_are_averaged_by_their_tokens(encoder):
     windows = {"long_text": "window", "max_seq_length": 16, "overlap": 4}
     apart = scores(encoder, [LONG], **windows | {"long_text": "windows"})
@@ -63,13 +54,9 @@ def test_the_logits_of_windows_are_averaged_by_their_tokens(encoder):
     np.testing.assert_allclose(found[0], encoder.encode(TEXTS[0], kind="scores"), atol=1e-6)
 
 
-def test_a_classifier_names_what_to_call(encoder):
-    for method in (encoder.encode, encoder.encode_query, encoder.encode_document):
-        with pytest.raises(SettingError, match=r"must be named, .* scores, .*: give kind='scores'"):
-            method(TEXTS)
+def test_scores_are_of_texts_and_of_pairs(encoder):
     with pytest.raises(SettingError, match="kind must be named"):
         encoder.encode(["a"], ["two"])
-    assert encoder.encode("a", kind="scores").shape == (3,)
     with pytest.raises(SettingError, match="kind scores are of texts and of pairs: call encode"):
         encoder.encode_query("a", kind="scores")
 
