@@ -13,7 +13,6 @@ from bert_embed.importers.tokenizer_settings import (
     GENERIC,
     MASKS,
     OF_LIBRARY,
-    PROCESSORS,
     SLOW,
     WORD_PIECE,
     TokenizerFiles,
@@ -157,10 +156,9 @@ def _of_library(path: Path, text: str, files: TokenizerFiles) -> JsonTokenizer:
         raise InputError(f"{path}: {error}") from error
 
 
-def _are_listed(numbers: Mapping[str, Any]) -> bool:
+def _are_listed(numbers: Mapping[str, int]) -> bool:
     """Returns whether the ids of a vocabulary are those from 0 on."""
-    whole = {*map(type, numbers.values())} <= {int}
-    return whole and sorted(numbers.values()) == list(range(len(numbers)))
+    return sorted(numbers.values()) == list(range(len(numbers)))
 
 
 def _check_size(path: Path, count: int, config: EncoderConfig) -> None:
@@ -195,36 +193,19 @@ def _is_own(files: TokenizerFiles, bare: bool = False) -> bool:
 
 def _puts_usual_tokens(files: TokenizerFiles, numbers: Mapping[str, Any]) -> bool:
     """Returns whether the special tokens around texts and pairs are those of `Tokenizer`."""
-    processor, tokens = files.part("post_processor"), SPECIAL_TOKENS[files.special]
-    ends = {"cls": tokens.begin, "sep": tokens.end}
-    kind = processor.get("type")
-    if kind == PROCESSORS[files.special]:
-        return all(processor.get(key) == [end, numbers.get(end, 0)] for key, end in ends.items())
-    templates: list[Any] = [processor.get("single"), processor.get("pair")]
-    if kind != "TemplateProcessing" or not all(isinstance(part, list) for part in templates):
+    tokens = SPECIAL_TOKENS[files.special]
+    try:
+        made = JsonTokenizer(json.dumps(files.fast))
+    except InputError:  # raised again where it is not `Tokenizer` that is made
         return False
-    placed = processor.object("special_tokens")
-    last = 1 if files.special == "bert" else 0  # type of a second text
-    one = [(tokens.begin, 0), ("A", 0), (tokens.end, 0)]
-    pair = [*one, *one[2:] * (tokens.separators - 1), ("B", last), (tokens.end, last)]
-    return [[_placed(item) for item in template] for template in templates] == [one, pair] and all(
-        placed.object(end).get("ids") == [numbers.get(end)] for end in ends.values()
-    )
-
-
-def _placed(item: Any) -> tuple[Any, Any]:
-    values = [*item.values()] if isinstance(item, dict) else []
-    value = values[0] if len(values) == 1 and isinstance(values[0], dict) else {}
-    return value.get("id"), value.get("type_id")
+    wanted = *(numbers.get(token, 0) for token in (tokens.begin, tokens.end)), tokens.separators
+    found = made.cls_id, made.sep_id, made.separators
+    return found == wanted and made.has_segments == (files.special == "bert")
 
 
 def _vocabulary(files: TokenizerFiles, config: EncoderConfig) -> list[str]:
     """Returns the entries of vocab.txt or tokenizer.json; if both are there, they must agree."""
     folder, numbers, path = files.folder, files.vocab, files.folder / FAST
-    for entry, number in numbers.items():
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            problem = f"the id of {entry!r} must be a whole number, got {number!r}"
-            raise files.error(FAST, problem)
     if (folder / VOCABULARY).is_file() or not numbers:
         path = folder / VOCABULARY
         entries = read_entries(path, config.vocab_size)

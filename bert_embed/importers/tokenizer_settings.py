@@ -116,9 +116,14 @@ class TokenizerFiles:
         return added
 
     @property
-    def vocab(self) -> Mapping[str, Any]:
+    def vocab(self) -> Mapping[str, int]:
         """The ids in tokenizer.json by their entries; empty if there is none."""
-        return self.part("model").object("vocab")
+        numbers = self.part("model").object("vocab")
+        for entry, number in numbers.items():
+            if type(number) is not int or number < 0:
+                problem = f"the id of {entry!r} must be a whole number, got {number!r}"
+                raise self.error(FAST, problem)
+        return numbers
 
     @property
     def longest_word(self) -> int:
@@ -286,8 +291,8 @@ _BY_MODEL = {
 }
 _AS_THEY_ARE = ("", "PreTrainedTokenizer")
 _OFF = ("byte_fallback", "fuse_unk", "ignore_merges")  # of a model of these classes
-# What puts special tokens around a text, beside templates, by the tokens.
-PROCESSORS = {"bert": "BertProcessing", "mpnet": "RobertaProcessing"}
+# What puts special tokens around a text, by the tokens.
+_PROCESSORS = {"bert": "BertProcessing", "mpnet": "RobertaProcessing"}
 
 
 def as_loaded(files: TokenizerFiles) -> TokenizerFiles:
@@ -353,7 +358,7 @@ def _as_bert(files: TokenizerFiles) -> Mapping[str, Any]:
             slow.get("do_lower_case") is not False,
         ),
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {"type": PROCESSORS[files.special], **ends, **trims},
+        "post_processor": {"type": _PROCESSORS[files.special], **ends, **trims},
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
         "model": {
             "type": WORD_PIECE,

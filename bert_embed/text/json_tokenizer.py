@@ -54,6 +54,8 @@ class JsonTokenizer(TextTokenizer):
             raise InputError(f"ids of entries must be below {_MOST_ENTRIES:,}, got {last:,}")
         self.vocab = tuple(entries.get(number, "") for number in range(last + 1))
         values = json.loads(text)
+        self.kind: str = values["model"].get("type", "WordPiece")
+        self.unk_id = _unknown_id(values["model"], numbers)
         self.cls_id, self.sep_id, self.separators, self.has_segments = NO_TOKEN, NO_TOKEN, 0, False
         if values.get("post_processor") is not None:
             with library_errors("post_processor cannot be followed"):
@@ -66,8 +68,6 @@ class JsonTokenizer(TextTokenizer):
             self.separators = _separators(single, pair)
             self.has_segments = bool(self.separators) and any(pair.type_ids)
         self.of_library = True
-        self.kind: str = values["model"].get("type", "WordPiece")
-        self.unk_id = _unknown_id(values["model"], numbers)
         self.pad_id: int = next((numbers[name] for name in _PADDING if name in numbers), 0)
         self.never_in_texts = _never_in_texts(values)
         renamed = _without_special_entries(values, self.never_in_texts)

@@ -29,8 +29,9 @@ def template(single="[CLS] A [SEP]", pair="[CLS] A [SEP] B.1 [SEP].1"):
     return {"type": "TemplateProcessing", **parts}
 
 
+USUAL = {"lstrip": False, "rstrip": False, "single_word": False, "normalized": True}
 FAST = {
-    "added_tokens": [{"id": 0, "content": "[PAD]", "special": True}],
+    "added_tokens": [{"id": 0, "content": "[PAD]", "special": True, **USUAL}],
     "normalizer": BERT_NORMALIZER,
     "pre_tokenizer": {"type": "BertPreTokenizer"},
     "post_processor": template(),
@@ -39,7 +40,6 @@ PLAIN: dict = {"added_tokens": []}
 PROCESSOR = {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}
 OUTSIDE = PROCESSOR | {"sep": ["[SEP]", 999]}
 TOKEN = {"content": "covid19", "normalized": True, "special": False}
-USUAL = {"lstrip": False, "rstrip": False, "single_word": False, "normalized": True}
 RENAMED = {"[UNK]": "<unk>", "[CLS]": "<s>", "[SEP]": "</s>"}
 OTHER_FILES = ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model", "merges.txt")
 LOWER = {"type": "Lowercase"}
@@ -81,7 +81,7 @@ def test_the_vocabulary_of_tokenizer_json_is_that_of_vocab_txt(tmp_path, tiny_bu
     write_tiny_huggingface(tmp_path / "source")
     names = ["input_ids", "token_type_ids", "attention_mask"]
     slow = {"tokenizer_class": "TokenizersBackend", "model_input_names": names}
-    bundle = imported(tmp_path, files=fast_alone() | {SLOW: slow})
+    bundle = imported(tmp_path, files=fast_alone(max_word=100) | {SLOW: slow})
     assert bundle.fingerprint == read_bundle(tiny_bundle).fingerprint
     assert load_tokenizer(bundle).vocab == tuple(VOCABULARY)
 
