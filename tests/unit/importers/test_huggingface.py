@@ -121,48 +121,6 @@ def test_the_packaged_model_is_read_as_its_files_say(minilm):
     assert minilm.config.num_hidden_layers == 6
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("slow", "fast", "lower"),
-    [
-        ({}, None, True),
-        ({"do_lower_case": False}, True, False),
-        ({"do_lower_case": True}, False, True),
-        ({}, False, True),
-        ({}, True, True),
-    ],
-)
-def test_casing_is_that_of_tokenizer_config(tmp_path, slow, fast, lower):
-    """BERT's class of transformers lowers unless it says no, whatever tokenizer.json says.
-
-    It takes the vocabulary alone from that file: the longest word is 100 characters.
-    """
-    write_tiny_huggingface(tmp_path / "source")
-    files = {"tokenizer_config.json": json.dumps(slow)}
-    if fast is not None:
-        model = {"max_input_chars_per_word": 50}
-        files["tokenizer.json"] = {"normalizer": {"lowercase": fast}, "model": model}
-    settings = imported(tmp_path, files=files).tokenizer_settings
-    assert (settings["lower_case"], settings["max_word_chars"]) == (lower, 100)
-
-
-@pytest.mark.parametrize(
-    ("kind", "lower"), [("BertTokenizerFast", True), ("PreTrainedTokenizerFast", False)]
-)
-def test_a_generic_class_reads_casing_from_tokenizer_json_alone(tmp_path, kind, lower):
-    write_tiny_huggingface(tmp_path / "source")
-    entries = {entry: number for number, entry in enumerate(small_vocabulary())}
-    fast = {
-        "normalizer": {"type": "BertNormalizer", "lowercase": False},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
-        "model": {"type": "WordPiece", "vocab": entries},
-    }
-    slow = {"tokenizer_class": kind, "do_lower_case": True}
-    bundle = imported(tmp_path, files={"tokenizer.json": fast, "tokenizer_config.json": slow})
-    assert bundle.tokenizer_settings["lower_case"] is lower
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

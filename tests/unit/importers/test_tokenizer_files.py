@@ -101,12 +101,26 @@ def test_ids_of_a_hub_model_are_those_of_its_own_library(tmp_path):
     assert tokenizer.encode("bank")[1] == VOCABULARY.index("bank")
 
 
-@pytest.mark.parametrize("fast", [True, False])
-def test_a_word_table_may_have_more_rows_than_entries(tmp_path, fast):
-    entries = VOCABULARY[:-11]
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("slow", "fast", "wanted"),
+    [
+        ({}, None, (True, 100)),
+        ({"do_lower_case": False}, True, (False, 100)),
+        ({"do_lower_case": True}, False, (True, 100)),
+        ({}, False, (True, 100)),
+        ({"tokenizer_class": "BertTokenizerFast"}, False, (True, 100)),
+        (GENERIC | {"do_lower_case": True}, False, (False, 50)),
+    ],
+)
+def test_casing_and_longest_word_are_those_of_the_class(tmp_path, slow, fast, wanted):
+    """BERT's of transformers lowers unless it says no; a generic one takes tokenizer.json's."""
     write_tiny_huggingface(tmp_path / "source")
-    files = fast_alone(entries) if fast else {"vocab.txt": "\n".join([*entries, ""])}
-    assert load_tokenizer(imported(tmp_path, files=files)).vocab == tuple(entries)
+    files = {SLOW: json.dumps(slow)}
+    if fast is not None:
+        files[FAST_FILE] = fast_of(max_word=50, normalizer=BERT_NORMALIZER | {"lowercase": fast})
+    settings = imported(tmp_path, files=files).tokenizer_settings
+    assert (settings["lower_case"], settings["max_word_chars"]) == wanted
 
 
 @pytest.mark.parametrize(
