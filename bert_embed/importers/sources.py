@@ -68,7 +68,7 @@ def _write_members(archive: tarfile.TarFile, root: Path) -> None:
             continue
         try:
             content = archive.extractfile(member)
-        except KeyError:  # a link to what the archive does not hold before it
+        except (KeyError, RecursionError):  # a link to nothing before it, or in a circle
             content = None
         if content is None:
             raise RefusedError(f"{member.name!r} is no file, nor a link to one of its files")

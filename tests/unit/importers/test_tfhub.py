@@ -175,6 +175,7 @@ def test_an_archive_is_imported_on_the_way_and_again_when_it_changed(tmp_path, c
         ("inside", "../../outside"),
         ("inside", "/etc/hostname"),
         ("inside", "absent"),
+        ("inside", "link"),  # to itself
         ("inside", "assets"),
     ],
 )
