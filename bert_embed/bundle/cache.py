@@ -134,7 +134,8 @@ def cached_import(
 
 
 def _key(source: str) -> str:
-    return hashlib.sha256(f"{FORMAT}.{_IMPORTERS} {source}".encode()).hexdigest()[:32]
+    named = f"{FORMAT}.{_IMPORTERS} {source}".encode(errors="surrogateescape")  # any name of a file
+    return hashlib.sha256(named).hexdigest()[:32]
 
 
 @contextmanager

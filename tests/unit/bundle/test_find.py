@@ -78,6 +78,13 @@ def test_a_folder_of_modules_that_is_a_link_is_looked_into(tmp_path, cache):
     assert resolve_model(tmp_path / "source").defaults.pooling == "cls"
 
 
+def test_names_of_files_need_not_be_utf_8(tmp_path, cache):
+    folder = tmp_path / os.fsdecode(b"mod\xe8le")
+    write_tiny_huggingface(folder)
+    (folder / os.fsdecode(b"not\xe9s.txt")).touch()
+    assert resolve_model(folder).source == str(folder)
+
+
 def test_the_default_model_by_its_name_of_the_hub_needs_no_package(tmp_path, cache, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
