@@ -55,20 +55,14 @@ from bert_embed.models.encoder import (
 from bert_embed.models.families import FAMILIES, config_from_huggingface
 from bert_embed.models.heads.scores import ScoresHead
 from bert_embed.models.heads.sparse import QUERY_WEIGHTS, SparseHead
-from bert_embed.models.static import (
-    NO_LIMIT,
-    WORDS,
-    StaticConfig,
-    is_static,
-    most_tokens,
-    unit_length,
-)
+from bert_embed.models.static import NO_LIMIT, WORDS, StaticConfig
 from bert_embed.text.documents import TextTokenizer
 
 _CONVERT = "AutoModel.from_pretrained(folder).save_pretrained(new_folder) of transformers"
 # Longest rows of a model whose sentence-transformers files name no length: without a fused
 # attention, processors hold the scores of all pairs of tokens, 200 MB a row for 12 heads.
 _MOST_TOKENS = 2048
+_MOST_STATIC_TOKENS = 512  # where model2vec's config.json does not say it
 
 
 def import_huggingface(root: Path, dest: str, origin: Mapping[str, str]) -> Bundle:
@@ -84,7 +78,8 @@ def import_huggingface(root: Path, dest: str, origin: Mapping[str, str]) -> Bund
     folder = inside(root, settings.encoder)
     refuse_adapter(folder)
     origin = {"licence": _card_licence(root), **origin}
-    if settings.is_static or is_static(optional_object(root / "config.json")):
+    kind = optional_object(root / "config.json").get("model_type")
+    if settings.is_static or kind in [*StaticConfig.model_types]:  # which may be of any type
         return _import_static(root, folder, dest, settings, origin)
     path = folder / "config.json"
     config = config_from_huggingface(read := read_json(path))
@@ -170,8 +165,10 @@ def _import_static(
     if of_model2vec:
         values = read_object(path)
         FileSettings(path, StaticConfig.unknown_settings(values)).refuse_unknown(())
-        most = most_tokens(values)
-        defaults = replace(defaults, normalize=unit_length(values) or defaults.normalize)
+        most = values.number("max_length") if "max_length" in values else _MOST_STATIC_TOKENS
+        if not isinstance(normalize := values.get("normalize", False), bool):
+            raise values.error(f"normalize must be true or false, got {normalize!r}")
+        defaults = replace(defaults, normalize=normalize or defaults.normalize)
         if tokenizer.unk_id is not None:
             # All zeros, so that a text of unknown tokens alone has the vector of an empty one.
             unknown, defaults = tokenizer.unk_id, replace(defaults, pool_special_tokens=False)

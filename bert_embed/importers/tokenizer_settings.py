@@ -128,11 +128,7 @@ class TokenizerFiles:
     @property
     def longest_word(self) -> int:
         """The most characters of a word that is not [UNK]."""
-        longest = self.part("model").get("max_input_chars_per_word", MAX_WORD_CHARS)
-        if type(longest) is not int or longest < 1:
-            problem = f"max_input_chars_per_word must be a positive integer, got {longest!r}"
-            raise self.error(FAST, problem)
-        return longest
+        return self.part("model").number("max_input_chars_per_word") or MAX_WORD_CHARS
 
     @property
     def usual_tokens(self) -> dict[str, str]:

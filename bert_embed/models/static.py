@@ -9,7 +9,6 @@ from bert_embed.models.encoder import EncoderConfig, Ops
 
 WORDS = "embeddings/word"
 NO_LIMIT = (1 << 31) - 1  # tokens of a row: as many as int32 counts
-_MOST_TOKENS = 512  # where model2vec's config.json does not say it
 
 
 @dataclass(frozen=True)
@@ -47,27 +46,3 @@ class StaticConfig(EncoderConfig):
 
     def hidden_states(self, ops: Ops, ids: Any, types: Any) -> Iterator[Any]:
         yield ops.flat(ops.gather(WORDS, ids))
-
-
-def is_static(values: Mapping[str, Any]) -> bool:
-    """Returns whether a config.json is one of model2vec's."""
-    # A list: what the file has there may be nothing that a set can look for.
-    return values.get("model_type") in [*StaticConfig.model_types]
-
-
-def most_tokens(values: Mapping[str, Any]) -> int:
-    """Returns the most tokens of a text that model2vec reads, by its config.json."""
-    most = values.get("max_length", _MOST_TOKENS)
-    if most is None:
-        return NO_LIMIT
-    if type(most) is not int or most < 1:
-        raise InputError(f"config.json: max_length must be a positive integer, got {most!r}")
-    return most
-
-
-def unit_length(values: Mapping[str, Any]) -> bool:
-    """Returns whether model2vec's vectors have unit length, by its config.json."""
-    normalize = values.get("normalize", False)
-    if not isinstance(normalize, bool):
-        raise InputError(f"config.json: normalize must be true or false, got {normalize!r}")
-    return normalize
