@@ -43,6 +43,7 @@ SCORES = {
     "modernbert_biased": ("head.dense", gelu_new, "classifier"),
     **dict.fromkeys(("mpnet", "roberta", "xlm-roberta", "camembert"), _ROBERTA_SCORES),
 }
+_BERTS_WORDS = "embeddings.word_embeddings.weight"
 _WORDS = {
     "modernbert": "embeddings.tok_embeddings.weight",
     "modernbert_biased": "embeddings.tok_embeddings.weight",
@@ -61,10 +62,10 @@ _CLASSES = {
 _SPLADE = "sentence_transformers.sparse_encoder.models"
 
 
-def write_mlm(folder: Path, kind: str, own_decoder: bool = False, **pooling: Any) -> dict:
-    """Writes a SPLADE model of a kind, and returns its tensors by the names in the file."""
-    tensors = _written(folder, kind)
-    words = tensors[_WORDS.get(kind, "embeddings.word_embeddings.weight")]
+def write_mlm(folder: Path, kind: str, own_decoder: bool = False, **pooling: Any) -> None:
+    """Writes a SPLADE model of a kind."""
+    write_architecture(folder, kind)
+    words = load_file(folder / "model.safetensors")[_WORDS.get(kind, _BERTS_WORDS)]
     transform, norm, decoder, bias = MLM[kind]
     width = words.shape[1]
     shapes = {f"{transform}.weight": (width, HIDDEN), f"{norm}.weight": (width,)}
@@ -76,11 +77,9 @@ def write_mlm(folder: Path, kind: str, own_decoder: bool = False, **pooling: Any
     changes: dict[str, Any] = {}
     if kind == "modernbert_biased":
         changes = {"classifier_bias": True, "classifier_activation": "gelu_pytorch_tanh"}
-    tensors |= _random(shapes)
-    _finish(folder, tensors, f"{_CLASSES[kind]}ForMaskedLM", **changes)
+    _add_head(folder, shapes, f"{_CLASSES[kind]}ForMaskedLM", **changes)
     _write_splade_modules(folder, pooling)
     write(folder, {"config_sentence_transformers.json": {"model_type": "SparseEncoder"}})
-    return tensors
 
 
 def _write_splade_modules(folder: Path, pooling: Mapping[str, Any]) -> None:
@@ -89,18 +88,17 @@ def _write_splade_modules(folder: Path, pooling: Mapping[str, Any]) -> None:
     write(folder, {"1_SpladePooling/config.json": pooling})
 
 
-def write_masked_lm(folder: Path, kind: str, own_decoder: bool = False) -> dict:
-    """Writes a masked language model as transformers saves it; returns its tensors."""
-    tensors = write_mlm(folder, kind, own_decoder)
+def write_masked_lm(folder: Path, kind: str, own_decoder: bool = False) -> None:
+    """Writes a masked language model as transformers saves it."""
+    write_mlm(folder, kind, own_decoder)
     for name in ("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"):
         (folder / name).unlink()
-    return tensors
 
 
 def plain_weights(kind: str, tensors: dict, states: np.ndarray) -> np.ndarray:
     """log1p(relu(logits)) of a text's last states, float64 `[tokens, vocabulary]`."""
     transform, norm, decoder, bias = MLM[kind]
-    words = tensors[_WORDS.get(kind, "embeddings.word_embeddings.weight")]
+    words = tensors[_WORDS.get(kind, _BERTS_WORDS)]
     act = gelu_new if kind == "modernbert_biased" else gelu
     x = act(_dense(tensors, transform, states.astype(np.float64)))
     x = _norm(tensors, norm, x, kind)
@@ -108,9 +106,9 @@ def plain_weights(kind: str, tensors: dict, states: np.ndarray) -> np.ndarray:
     return np.log1p(relu(x @ table.astype(np.float64).T + tensors[bias]))
 
 
-def write_classifier(folder: Path, kind: str, labels: int, **changes: Any) -> dict:
-    """Writes a classifier's folder of a kind, without modules; returns its tensors."""
-    tensors = _written(folder, kind)
+def write_classifier(folder: Path, kind: str, labels: int, **changes: Any) -> None:
+    """Writes a classifier's folder of a kind, without modules."""
+    write_architecture(folder, kind)
     (folder / "modules.json").unlink()
     dense, _, classifier = SCORES[kind]
     shapes = {f"{dense}.weight": (HIDDEN, HIDDEN), f"{dense}.bias": (HIDDEN,)}
@@ -122,11 +120,9 @@ def write_classifier(folder: Path, kind: str, labels: int, **changes: Any) -> di
     if kind == "modernbert_biased":
         shapes["head.norm.bias"] = (HIDDEN,)
         changes |= {"classifier_bias": True, "classifier_activation": "gelu_pytorch_tanh"}
-    tensors |= _random(shapes)
     named = {str(number): f"label {number}" for number in range(labels)}
     architecture = f"{_CLASSES[kind]}ForSequenceClassification"
-    _finish(folder, tensors, architecture, **{"id2label": named, **changes})
-    return tensors
+    _add_head(folder, shapes, architecture, **{"id2label": named, **changes})
 
 
 def as_cross_encoder(folder: Path, activation: str = "torch.nn.modules.activation.Sigmoid") -> None:
@@ -168,18 +164,12 @@ def _norm(tensors: dict, name: str, x: np.ndarray, kind: str) -> np.ndarray:
     return scaled * tensors[f"{name}.weight"] + tensors.get(f"{name}.bias", 0)
 
 
-def _written(folder: Path, kind: str) -> dict[str, np.ndarray]:
-    write_architecture(folder, kind)
-    return load_file(folder / "model.safetensors")
-
-
-def _random(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    return drawn(shapes, 17, lambda name: "norm.weight" in name.lower())
-
-
-def _finish(folder: Path, tensors: dict, architecture: str, **changes: Any) -> None:
-    change(folder, {"config.json": {"architectures": [architecture], **changes}})
-    save_file(tensors, folder / "model.safetensors")
+def _add_head(
+    folder: Path, shapes: dict[str, tuple[int, ...]], architecture: str, **changes: Any
+) -> None:
+    tensors = drawn(shapes, 17, lambda name: "norm.weight" in name.lower())
+    config = {"architectures": [architecture], **changes}
+    change(folder, {"model.safetensors": tensors, "config.json": config})
 
 
 # Settings of `write_splade`.
