@@ -7,17 +7,14 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from bert_embed.importers import import_model
 from tests.support.models.static import ENTRIES, GOLDEN, LONG, TEXTS, write_static
 
 SOURCE = {"in.txt": "\n".join([*TEXTS, LONG])}
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory):
-    place = tmp_path_factory.mktemp("static")
-    write_static(place / "source", "plain")
-    return import_model(str(place / "source"), str(place / "bundle"))
+def bundle(model_of):
+    return model_of(write_static, "plain")
 
 
 def test_a_run_gives_the_librarys_vectors_of_texts_of_any_length(run, bundle, command):
