@@ -137,8 +137,9 @@ def architectures(values: Mapping[str, Any]) -> list[str]:
 
 
 def inside(folder: Path, name: Any) -> Path:
-    """Returns a path below `folder`; InputError if the name leads out of it."""
-    path = Path(name) if isinstance(name, str) else Path("/")
+    """Returns a path below `folder`; InputError if the name leads out, or no file can have it."""
+    is_name = isinstance(name, str) and "\0" not in name
+    path = Path(name) if is_name and name.encode(errors="replace").decode() == name else Path("/")
     if path.is_absolute() or ".." in path.parts:
         raise InputError(f"{folder}: {name!r} must be a path inside the model's folder")
     return folder / path

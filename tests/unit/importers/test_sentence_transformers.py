@@ -222,7 +222,10 @@ def test_a_module_that_is_not_computed_is_refused_by_name(tmp_path, kinds, messa
         (WEIGHTS, {"linear.weight": None}, r"2_Dense: tensor linear\.weight is missing"),
         (WEIGHTS, {"linear.bias": THREE}, r"linear\.bias must be \[8\], is \[3\]"),
         (WEIGHTS, {"residual.weight": THREE}, r"residual\.weight is not part of a Dense"),
-        *[("modules.json", [ENCODER | {"path": path}], OUTSIDE) for path in ("../b", "/etc", 3)],
+        *[
+            ("modules.json", [ENCODER | {"path": path}], OUTSIDE)
+            for path in ("../b", "/etc", 3, "a\0", "\ud800")
+        ],
         ("modules.json", [ENCODER | {"scale": 2}], r"modules\.json: scale is not supported"),
     ],
 )
