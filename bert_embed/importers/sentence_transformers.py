@@ -367,7 +367,7 @@ def _routes(source: Path, place: str) -> tuple[list[tuple[str, str]], str]:
         set(routes) != {"query", "document"}
         or not isinstance(documents, list)
         or not isinstance(query, list)
-        or not all(name in kinds for name in (*query, *documents))
+        or not all(name in [*kinds] for name in (*query, *documents))  # names of any type
         or [kinds[name] for name in query] != ["SparseStaticEmbedding"]
     ):
         raise InputError(

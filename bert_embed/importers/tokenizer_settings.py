@@ -482,7 +482,8 @@ def _entry(files: TokenizerFiles, name: str, usual: str) -> tuple[str, int]:
 def _numbers(files: TokenizerFiles) -> Mapping[Any, int]:
     vocab = files.part("model").get("vocab") or ()
     if isinstance(vocab, list):
-        return {row[0]: at for at, row in enumerate(vocab) if isinstance(row, list) and row}
+        rows = (row[0] if isinstance(row, list) and row else None for row in vocab)
+        return {entry: at for at, entry in enumerate(rows) if isinstance(entry, str)}
     return vocab if isinstance(vocab, dict) else {}
 
 

@@ -496,6 +496,7 @@ TAKES = r"tokenizer\.json: unk_id must be 3, which \w+ takes whatever it says, g
         ("xlm-roberta", {"unk_id": 0}, TAKES),
         ("camembert", {"unk_id": 0}, TAKES),
         ("camembert", {"unk_id": None}, TAKES),
+        ("camembert", {"vocab": [[{}, 0.0]]}, "cannot be read"),
     ],
 )
 def test_pieces_that_are_drawn_or_missing_are_refused(tmp_path, kind, setting, message):

@@ -315,6 +315,12 @@ def without_task(data):
         ({}, IDF, {ROUTER: {"merge": "sum"}}, "merge is not supported, got 'sum'"),
         ({}, IDF, {ROUTER: {"parameters": {"route_mappings": {"a": "b"}}}}, "route_mappings"),
         ({}, IDF, {ROUTER: {"parameters": {"default_route": "query"}}}, "default_route must"),
+        (
+            {},
+            IDF,
+            {ROUTER: {"structure": {"query": [QUERY], "document": [{}]}}},
+            "module Router is",
+        ),
         ({}, IDF, {f"{QUERY}/config.json": {"scale": 2}}, "scale is not supported"),
         ({"pooling_strategy": "mean"}, {}, {}, "pooling must be max or sum, got 'mean'"),
         ({"activation_function": "tanh"}, {}, {}, "activation must be relu or log1p_relu, got 't"),
