@@ -9,10 +9,9 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from bert_embed.results.chain import write_packed
 from bert_embed.results.columns import write_deleted
 from bert_embed.results.names import DELETED
-from bert_embed.results.run_record import ChangeCounts
+from bert_embed.results.run_record import ChangeCounts, write_packed
 from bert_embed.transforms.increments import (
     Changes,
     EarlierFile,

@@ -23,7 +23,7 @@ from bert_embed.base.arrays import first_of_equal, text_hashes
 from bert_embed.base.errors import SettingError, required
 from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.kinds import KINDS, TOKEN
-from bert_embed.results.chain import EarlierOutput, read_packed
+from bert_embed.results.chain import EarlierOutput
 from bert_embed.results.columns import WantedColumns
 from bert_embed.results.files import (
     check_package,
@@ -33,7 +33,7 @@ from bert_embed.results.files import (
     suffixes,
 )
 from bert_embed.results.names import DELETED, part_of
-from bert_embed.results.run_record import ChangeCounts
+from bert_embed.results.run_record import ChangeCounts, read_packed
 from bert_embed.storage.files import (
     checksum,
     is_remote,

@@ -17,8 +17,8 @@ import pyarrow as pa
 from bert_embed.base.errors import InputError, SettingError, StorageError
 from bert_embed.base.json import is_torn
 from bert_embed.base.threads import in_parallel
-from bert_embed.results.chain import read_packed, write_packed
 from bert_embed.results.names import BLOCK_RECORDS, DELETED, RUN_FILE, parse_name
+from bert_embed.results.run_record import read_packed, write_packed
 from bert_embed.storage.files import (
     FileInfo,
     absolute,

@@ -4,19 +4,23 @@ Where that list was lost, run.json names the newest of them, which names its own
 is put together again, and compared with the hash.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
-
-import orjson
-import zstandard
 
 from bert_embed.base.errors import InputError
 from bert_embed.base.json import from_json, to_json
 from bert_embed.results.names import EARLIER_RUNS
-from bert_embed.results.run_record import EarlierRun, EarlierRuns, RunRecord, hash_with, read_record
-from bert_embed.storage.files import join, read_bytes, write_bytes
+from bert_embed.results.run_record import (
+    EarlierRun,
+    EarlierRuns,
+    RunRecord,
+    hash_with,
+    read_packed,
+    read_record,
+    write_packed,
+)
+from bert_embed.storage.files import join
 from bert_embed.storage.local import FileInfo
 
 
@@ -52,21 +56,6 @@ def earlier_of(outputs: Iterable[EarlierOutput]) -> EarlierRuns | None:
 @dataclass(frozen=True)
 class _Kept:
     outputs: tuple[EarlierOutput, ...]
-
-
-def write_packed(path: str, values: Mapping[str, Any]) -> None:
-    """Writes JSON, compressed with a checksum, for `read_packed`."""
-    compressor = zstandard.ZstdCompressor(write_checksum=True)
-    write_bytes(path, compressor.compress(orjson.dumps(values)))
-
-
-def read_packed(path: str) -> dict[str, Any] | None:
-    """The object in a file, None if there is none, or it is damaged."""
-    data = read_bytes(path)
-    with suppress(zstandard.ZstdError, ValueError):
-        values = orjson.loads(zstandard.decompress(data or b""))
-        return values if isinstance(values, dict) else None
-    return None
 
 
 def write_chain(folder: str, outputs: tuple[EarlierOutput, ...]) -> None:

@@ -1,6 +1,7 @@
 """Defines RunRecord, run.json: what a run reads and computes, its state and its result.
 
-Nothing else knows the keys of the file; docs/report.md says what each means.
+Nothing else knows the keys of the file; docs/report.md says what each means. Other records of a run
+are packed JSON.
 """
 
 import datetime
@@ -13,6 +14,7 @@ from functools import reduce
 from typing import Any, Literal
 
 import orjson
+import zstandard
 
 from bert_embed.base.errors import InputError, required
 from bert_embed.base.json import from_json, is_torn, json_bytes, json_object, to_json
@@ -25,6 +27,7 @@ from bert_embed.storage.files import (
     list_matching,
     read_bytes,
     stat,
+    write_bytes,
 )
 from bert_embed.storage.local import FileInfo, fixed_folder, is_glob
 
@@ -469,6 +472,21 @@ def check_settings(settings: Mapping[str, Any], path: str) -> None:
     shape = typed.shape or typed.token_shape
     if typed.dim is not None and shape and typed.dim != shape[-1]:
         raise InputError(f"{path} is damaged: vectors.dim differs from the shape {list(shape)}")
+
+
+def write_packed(path: str, values: Mapping[str, Any]) -> None:
+    """Writes JSON, compressed with a checksum, for `read_packed`."""
+    compressor = zstandard.ZstdCompressor(write_checksum=True)
+    write_bytes(path, compressor.compress(orjson.dumps(values)))
+
+
+def read_packed(path: str) -> dict[str, Any] | None:
+    """The object in a file, None if there is none, or it is damaged."""
+    data = read_bytes(path)
+    with suppress(zstandard.ZstdError, ValueError):
+        values = orjson.loads(zstandard.decompress(data or b""))
+        return values if isinstance(values, dict) else None
+    return None
 
 
 def now() -> str:
