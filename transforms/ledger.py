@@ -84,7 +84,7 @@ class BlockRecord:
             )
 
 
-# What is summed of all records: the names of their numbers
+# What is summed of all records: the names of their numbers, but for those of block and part
 SUMMED = tuple(one.name for one in fields(BlockRecord) if one.type is int)[2:]
 
 
