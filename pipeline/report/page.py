@@ -95,7 +95,6 @@ def _cut(documents: dict[str, Any], width: int) -> dict[str, Any]:
     }
 
 
-_CONTENT = b'<script type="application/json" id="content">'
 _PRIVATE_MODE = 0o600  # of a page with texts that the output does not hold
 _MODE = 0o666
 _MANY = 5000  # rows, of which the page needs much memory beside a model's: some 10 kB each
