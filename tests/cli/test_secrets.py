@@ -15,6 +15,7 @@ from bert_embed.results.run_record import parse_record
 from bert_embed.transforms.steps import RedactErrors
 from tests.support.command import ROOT, Hold, embed, flags_of, ran, record, rejected
 from tests.support.forks import python
+from tests.support.outputs import contents
 
 pytestmark = pytest.mark.slow
 
@@ -38,14 +39,10 @@ def texts(tmp_path):
     return path
 
 
-def everything(folder):
-    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
-
-
 def test_the_record_of_a_run_holds_no_secret(tmp_path, texts, tiny_bundle, capfd):
     output = tmp_path / "out"
     assert main(["embed", *flags_of(output, tiny_bundle, texts), *FLAGS]) == 0
-    assert SECRET.encode() not in everything(output)
+    assert SECRET.encode() not in b"".join(contents(output).values())
     shown = record(output)["options"]["beam_args"]
     assert "--s3_secret_access_key=***" in shown
     assert shown[shown.index("--s3_session_token") + 1] == "***"
@@ -60,7 +57,8 @@ def test_the_record_of_a_run_holds_no_secret(tmp_path, texts, tiny_bundle, capfd
 def test_a_configuration_file_may_hold_them_too(run):
     texts = {"in.txt": "the bank\nof the river\n"}
     (config,) = run.written({"run.yaml": f"s3_secret_access_key: {SECRET}\nmax_seq_length: 16\n"})
-    assert SECRET.encode() not in everything(run(texts, config=config))
+    output = run(texts, config=config)
+    assert SECRET.encode() not in b"".join(contents(output).values())
     for wrong in ("s3_secret_access_kei: {}", 'key: "{}', "key: *{}", "key: !{} a"):
         run.written({"run.yaml": f"{wrong.format(SECRET)}\n"})
         run(texts, "other", code=2, config=config)
@@ -77,7 +75,7 @@ def test_the_command_that_continues_shows_none(tmp_path, tiny_bundle):
     assert code == 130, err
     assert "--s3_session_token '***'" in err
     assert SECRET not in out + err
-    assert SECRET.encode() not in everything(output)
+    assert SECRET.encode() not in b"".join(contents(output).values())
 
 
 @pytest.mark.parametrize(

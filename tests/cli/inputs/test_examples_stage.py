@@ -24,11 +24,10 @@ from tests.support.command import (
     write_json,
 )
 from tests.support.models.tiny import write_tiny_huggingface
+from tests.support.outputs import contents
 from tests.support.rounding import assert_near
 
 pytestmark = pytest.mark.slow
-
-
 LONG = " ".join(["the bank of the river", "and the money of the bank"] * 9)
 
 
@@ -190,10 +189,6 @@ def test_what_examples_cannot_give_is_refused(tmp_path, tiny_bundle, run, plain_
 LINES = 400
 
 
-def example_files(folder):
-    return {f"examples/{path.name}": path.read_bytes() for path in data_files(folder, "examples")}
-
-
 def test_a_killed_tokenize_continues_and_so_does_its_run(tmp_path, tiny_bundle, run, capsys):
     words = np.random.default_rng(7).choice(["red", "river", "bank", "of", "stars"], (LINES, 6))
     lines = "\n".join(f"{n} " + " ".join(row) for n, row in enumerate(words))
@@ -204,7 +199,7 @@ def test_a_killed_tokenize_continues_and_so_does_its_run(tmp_path, tiny_bundle, 
     Hold(tmp_path / "hold", 2).kill("tokenize", *flags_of(output, tiny_bundle, corpus, **small))
     finished = len(block_records(output))
     assert tokenize(output, tiny_bundle, corpus, **small) == 0
-    assert example_files(output) == example_files(whole)
+    assert contents(output / "examples") == contents(whole / "examples")
     assert record(output)["counts"]["embedded"] == LINES
     assert record(output)["counts"]["parts_reused"] == finished == 2
     assert stray(output) == []
@@ -222,7 +217,7 @@ def test_a_killed_tokenize_continues_and_so_does_its_run(tmp_path, tiny_bundle, 
     assert tokenize(output, tiny_bundle, corpus, max_seq_length=9, **small) == 2
     assert "holds another run (--max_seq_length changed since)" in capsys.readouterr().err
     assert tokenize(output, tiny_bundle, corpus, max_seq_length=9, overwrite=True) == 0
-    assert len(example_files(output)) == 1
+    assert len(contents(output / "examples")) == 1
 
 
 def written(path, records):

@@ -13,14 +13,8 @@ from bert_embed.transforms.listing import folder_above, list_input
 from tests.support.command import record, rejected, rows, write_json
 
 DOCUMENTS = [{"id": f"d{number}", "text": f"the river {number}"} for number in range(150)]
-
-
 IDS = [each["id"] for each in DOCUMENTS]
-
-
 WITHOUT = [{"text": each["text"]} for each in DOCUMENTS]
-
-
 HEADER = {"type": "dump", "version": 2}
 
 

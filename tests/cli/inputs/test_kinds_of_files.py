@@ -15,8 +15,6 @@ LINES = "".join(json.dumps(each) + "\n" for each in DOCUMENTS)
 CSV = 'id,text\nd0,"the river, 0"\nd1,the river 1\nd2,the river 2\n'
 IDS = ["d0", "d1", "d2"]
 LONG = json.dumps({"id": "d0", "text": "the river " * 150_000}) + "\n" + LINES.partition("\n")[2]
-
-
 SHARDS = {
     "out.CSV-00000-of-00002.gz": CSV,
     "out.csv-00000-of-00001": CSV,
@@ -95,8 +93,6 @@ def test_what_stands_beside_data_is_left_out_and_told(tmp_path, run):
 
 
 WARC = "WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: 5\r\n\r\nhello\r\n"
-
-
 OF_MANY_DOCUMENTS = [
     ("a.warc.wet", WARC, "WARC records"),
     ("wiki_00", '<doc id="12" title="Bank">\nthe bank\n</doc>\n', "<doc> elements"),

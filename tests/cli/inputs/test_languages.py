@@ -12,8 +12,6 @@ from tests.support.command import flags_of, record, rows
 from tests.support.outputs import content
 
 ENGLISH = "the old harbour lay quiet under the evening sky and children played along the wall"
-
-
 FOREIGN = {
     "german": "der alte Hafen lag still unter dem Abendhimmel und die Fischer flickten ihre Netze",
     "russian": "старая гавань лежала тихо под вечерним небом, и рыбаки чинили свои сети",

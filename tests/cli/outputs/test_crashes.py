@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 
+from bert_embed.bundle.bundle import read_bundle
 from bert_embed.pipeline.run import graph
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.infer import BlockModelHandler
@@ -35,17 +36,12 @@ def poison(corpus):
     return corpus.read_bytes().index(POISON.encode()) // 1000
 
 
-def poison_id(bundle):
-    from bert_embed.bundle.bundle import read_bundle
-
-    return load_tokenizer(read_bundle(bundle)).encode(POISON)[1]
-
-
 @pytest.fixture
 def hanging(tiny_bundle, monkeypatch):
     """A model that hangs at the poison."""
     NEVER.clear()
-    load = partial(load_watched, partial(hang, poison_id(tiny_bundle)))
+    number = load_tokenizer(read_bundle(tiny_bundle)).encode(POISON)[1]
+    load = partial(load_watched, partial(hang, number))
     monkeypatch.setattr(graph, "BlockModelHandler", partial(BlockModelHandler, load_engine=load))
     yield
     NEVER.set()

@@ -1,7 +1,6 @@
 """What --skip_existing may name: outputs of such vectors, one or many, here or on Cloud Storage."""
 
 import gzip
-import io
 import re
 import shutil
 import warnings
@@ -140,28 +139,16 @@ def test_an_earlier_run_that_was_killed_counts_with_what_it_finished(days, run, 
     assert rows(second)["id"] == missing
 
 
-def flip_an_id(data):
-    column = pq.read_metadata(io.BytesIO(data)).row_group(0).column(0)
-    at = column.data_page_offset + column.total_compressed_size // 2
-    return data[:at] + bytes([data[at] ^ 16]) + data[at + 1 :]
-
-
-def break_footer(data):
-    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
-    return data[:start] + b"\xff" * 32 + data[start + 32 :]
-
-
-def break_name(data):
-    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
-    at = data.index(b"\x02id", start) + 1
-    return data[:at] + b"\xff\xff" + data[at + 2 :]
-
-
 def test_a_damaged_file_is_named(days, one, run):
+    """A bit of an id, the footer, and the name of a column in it."""
     path = next(one.glob("embeddings/part-*"))
     whole = path.read_bytes()
-    for damage in (flip_an_id, break_footer, break_name):
-        path.write_bytes(damage(whole))
+    column = pq.read_metadata(path).row_group(0).column(0)
+    of_ids = column.data_page_offset + column.total_compressed_size // 2
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    damage = {of_ids: bytes([whole[of_ids] ^ 16]), footer: b"\xff" * 32}
+    for at, data in (damage | {whole.index(b"\x02id", footer) + 1: b"\xff\xff"}).items():
+        path.write_bytes(whole[:at] + data + whole[at + len(data) :])
         run(days[1], "two", code=1, skip_existing=one)
         assert f"{path} is damaged: `bert-embed verify --repair` writes" in run.err
         assert "the same command continues" in run.err

@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+from functools import reduce
+from operator import getitem
 
 import pytest
 
@@ -160,13 +162,10 @@ def change(folder, keys, value):
     """Writes a whole record in which one value is another; ... takes the key away."""
     record = whole_record({})
     *above, last = keys.split(".")
-    place = record
-    for key in above:
-        place = place[key]
+    place = reduce(getitem, above, record)
+    place[last] = value
     if value is ...:
         del place[last]
-    else:
-        place[last] = value
     (folder / "run.json").write_text(json.dumps(record))
 
 

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import apache_beam as beam
@@ -243,44 +244,26 @@ def test_a_table_gets_each_row_once(
     assert "nothing to do" in said
 
 
-def run_inference(handler: Any) -> beam.PTransform:
-    return beam.ptransform_fn(
-        lambda texts: texts | RunInference(handler) | beam.Map(lambda made: made.inference.tolist())
-    )()
-
-
-def embedded(transform: EmbedDocuments) -> beam.PTransform:
-    def vectors(texts: beam.PCollection) -> tuple:
-        good, bad = texts | transform
-        return good | beam.Map(lambda row: row["embedding"]), bad
-
-    return beam.ptransform_fn(vectors)()
-
-
-def ml_transform(folder: Any, model: str) -> beam.PTransform:
+def ml_transform(model: str, folder: Any) -> MLTransform:
     embeddings = BertEmbeddings(model, ["text"])
-    transform = MLTransform(write_artifact_location=str(folder)).with_transform(embeddings)
-    return beam.ptransform_fn(
-        lambda texts: (
-            texts
-            | beam.Map(lambda text: {"text": text})
-            | transform
-            | beam.Map(lambda row: [*row["text"]])
-        )
-    )()
+    return MLTransform(write_artifact_location=str(folder)).with_transform(embeddings)
 
 
-CALLS: dict[str, Callable[[str, Any], beam.PTransform]] = {
-    "documents": lambda model, folder: embedded(EmbedDocuments(model)),
-    "stream": lambda model, folder: embedded(EmbedDocuments(model, max_batch_seconds=0.1)),
-    "handler": lambda model, folder: run_inference(BertModelHandler(model)),
-    "MLTransform": lambda model, folder: ml_transform(folder, model),
+# What embeds records of texts with a model and a folder, and the vector of what it gives.
+CALLS: dict[str, tuple[Callable[[str, Any], beam.PTransform], Callable[[Any], Any]]] = {
+    "documents": (lambda model, _: EmbedDocuments(model), itemgetter("embedding")),
+    "stream": (
+        lambda model, _: EmbedDocuments(model, max_batch_seconds=0.1),
+        itemgetter("embedding"),
+    ),
+    "handler": (lambda model, _: RunInference(BertModelHandler(model)), attrgetter("inference")),
+    "MLTransform": (ml_transform, itemgetter("text")),
 }
 
 
 @pytest.mark.parametrize("texts", [["the bank"], ["the bank", "a river"]], ids=["one", "two"])
-@pytest.mark.parametrize("made", CALLS.values(), ids=CALLS)
-def test_a_passing_fault_costs_no_element_of_other_pipelines(tmp_path, tiny_bundle, made, texts):
+@pytest.mark.parametrize("call", CALLS)
+def test_a_passing_fault_costs_no_element_of_other_pipelines(tmp_path, tiny_bundle, call, texts):
     wanted = sorted(bert_embed.load(tiny_bundle).encode(texts).tolist())
     met: list[int] = []
 
@@ -292,8 +275,11 @@ def test_a_passing_fault_costs_no_element_of_other_pipelines(tmp_path, tiny_bund
         return RuntimeError()
 
     FAULT.begin(thrice)
-    good, *bad = collect(tmp_path, texts, made(tiny_bundle, tmp_path / "artifacts"))
-    np.testing.assert_allclose(sorted(good), wanted, atol=1e-5)
+    made, vector = CALLS[call]
+    records = [{"text": text} for text in texts]
+    good, *bad = collect(tmp_path, records, made(tiny_bundle, tmp_path / "artifacts"))
+    found = sorted(list(vector(each)) for each in good)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
     assert bad in ([], [[]])
     assert len(met) == 3
 

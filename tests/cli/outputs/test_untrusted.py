@@ -10,6 +10,8 @@ import tarfile
 import tempfile
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from random import Random
 
@@ -318,10 +320,7 @@ def damaged(output, **stored):
     changed = record(output)
     for key, value in stored.items():
         *above, name = key.split("__")
-        place = changed
-        for step in above:
-            place = place[step]
-        place[name] = value
+        reduce(getitem, above, changed)[name] = value
     (output / "run.json").write_text(json.dumps(changed))
 
 
@@ -475,9 +474,7 @@ def mutated(data, random):
     # From the last on: what is within another one comes before it.
     numbers = sorted(random.sample(range(len(places)), random.choice((1, 1, 2))), reverse=True)
     for *above, last in (places[number] for number in numbers):
-        holder = stored
-        for step in above:
-            holder = holder[step]
+        holder = reduce(getitem, above, stored)
         if (share := random.random()) < 0.1:
             del holder[last]
         elif share < 0.15 and isinstance(holder, dict):

@@ -17,77 +17,46 @@ from bert_embed.transforms.read.lines import first_lines, parse_text
 from bert_embed.transforms.read.reader import parts_of
 from tests.support.blocks import texts_of
 
+PACK = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}
+
 
 def read_all(files, block_bytes, part_docs):
     """The lines of all blocks with their places, in order, as `(file, offset, line)`."""
     for spec in plan_blocks(files, block_bytes):
         parts = list(parts_of(spec, part_docs, block_bytes))
         assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
-        for part in parts:
-            assert sum(lines.count for lines in part.contents) <= part_docs
-            for lines in part.contents:
-                offset = lines.offset
-                for line in lines.data.split(b"\n")[: lines.count]:
-                    yield lines.file, offset, line
-                    offset += len(line) + 1
+        assert [part.number for part in parts] == list(range(len(parts)))
+        counts = [sum(lines.count for lines in part.contents) for part in parts]
+        assert all(count <= part_docs for count in counts)
+        assert parts[-1].end_of_file == (sum(counts) if spec.read_through else None)
+        for lines in (lines for part in parts for lines in part.contents):
+            offset = lines.offset
+            for line in lines.data.split(b"\n")[: lines.count]:
+                yield lines.file, offset, line
+                offset += len(line) + 1
 
 
-def lines_in(content):
-    return content.removesuffix(b"\n").split(b"\n") if content else []
-
-
-@settings(max_examples=150)
+@settings(max_examples=250)
 @given(
     contents=st.lists(st.text("ab\n", max_size=60).map(str.encode), min_size=1, max_size=4),
+    suffixes=st.lists(st.sampled_from(sorted(PACK)), min_size=4, max_size=4),
     block_bytes=st.integers(1, 40),
     part_docs=st.integers(1, 9),
+    limit=st.none() | st.integers(1, 20),
 )
 def test_any_cutting_gives_each_line_once_in_order(
-    tmp_path_factory, contents, block_bytes, part_docs
+    tmp_path_factory, contents, suffixes, block_bytes, part_docs, limit
 ):
     folder = tmp_path_factory.mktemp("lines")
-    for number, content in enumerate(contents):
-        (folder / f"{number}.txt").write_bytes(content)
-    files = list_input([str(folder)]).files
     expected = []
-    for number, content in enumerate(contents):
+    for number, (content, suffix) in enumerate(zip(contents, suffixes, strict=False)):
+        (folder / f"{number}.txt{suffix}").write_bytes(PACK[suffix](content))
         offset = 0
-        for line in lines_in(content):
+        for line in content.removesuffix(b"\n").split(b"\n") if content else ():
             expected.append((number, offset, line))
             offset += len(line) + 1
-    assert list(read_all(files, block_bytes, part_docs)) == expected
-
-
-@settings(max_examples=60)
-@given(
-    content=st.text("ab\n", max_size=300).map(str.encode),
-    block_bytes=st.integers(1, 40),
-    part_docs=st.integers(1, 9),
-    kind=st.sampled_from(["gzip", "zstd"]),
-)
-def test_a_compressed_file_is_read_to_its_end(
-    tmp_path_factory, content, block_bytes, part_docs, kind
-):
-    folder = tmp_path_factory.mktemp("whole")
-    compress, suffix = (gzip.compress, "gz") if kind == "gzip" else (zstandard.compress, "zst")
-    (folder / f"in.txt.{suffix}").write_bytes(compress(content))
-    spec = next(plan_blocks(list_input([str(folder)]).files, 1 << 20))
-    parts = list(parts_of(spec, part_docs, block_bytes))
-    assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
-    assert parts[-1].end_of_file == content.count(b"\n") + (content[-1:] not in (b"", b"\n"))
-    assert [part.number for part in parts] == list(range(len(parts)))
-    assert b"".join(lines.data for part in parts for lines in part.contents) == content
-
-
-@given(content=st.text("ab\n", max_size=60).map(str.encode), limit=st.integers(1, 12))
-@settings(max_examples=80)
-def test_a_limit_keeps_the_first_records(tmp_path_factory, content, limit):
-    folder = tmp_path_factory.mktemp("limit")
-    (folder / "a.txt").write_bytes(content)
-    (folder / "b.txt.gz").write_bytes(gzip.compress(content))
     files = list_input([str(folder)]).first(limit)
-    found = [line for _, _, line in read_all(files, 7, 3)]
-    assert found == (lines_in(content) * 2)[:limit]
+    assert list(read_all(files, block_bytes, part_docs)) == expected[:limit]
 
 
 def test_a_file_that_changed_is_refused(tmp_path):
