@@ -16,8 +16,7 @@ from bert_embed.results.files import EXAMPLES
 from bert_embed.results.names import DELETED, copied_columns, kinds_of
 from bert_embed.results.outputs import Output, continued_runs, later_outputs
 from bert_embed.results.run_record import ListedRun, RunRecord, Written, listed_runs, read_record
-from bert_embed.storage.files import absolute, list_files
-from bert_embed.storage.local import is_folder
+from bert_embed.storage.files import absolute, holds_files, list_files
 from bert_embed.transforms.bigquery.read import earlier_table_name, table_facts
 from bert_embed.transforms.increments import (
     MergedKeys,
@@ -126,7 +125,7 @@ def _runs(named: str, output: str) -> list[ListedRun]:
     # none may be a slip of the pen.
     own = f"{output}/"
     if not (
-        runs or (is_folder(path) and all(one.path.startswith(own) for one in list_files(path)))
+        runs or (holds_files(path) and all(one.path.startswith(own) for one in list_files(path)))
     ):
         raise UsageError(
             f"--skip_existing {named} names no output of a run: no run.json in it or a folder "

@@ -123,8 +123,11 @@ def test_an_increment_opens_as_many_files_whatever_its_number(days_and_opens, ti
 
 
 def test_a_chain_on_a_store(tmp_path, gcs, monkeypatch, tiny_bundle):
-    gcs.client.bucket("chain").create()
-    counts = []
+    bucket, counts = gcs.client.create_bucket("chain"), []
+    first = {"skip_existing": "gs://chain/runs"}
+    assert run_day(tmp_path, tiny_bundle, 0, "gs://chain", **first) == 2
+    bucket.blob("runs/.keep").upload_from_string("")  # as the placeholder of a console
+    assert run_day(tmp_path, tiny_bundle, 0, "gs://chain", **first) == 0
     with behind(gcs, monkeypatch) as proxy:
         for number in (0, 1, 2, 3, 4, 4):
             proxy.forget()
