@@ -22,8 +22,10 @@ ADVICE = {
 
 
 def embedded_nothing(record: RunRecord) -> bool:
-    """Whether a finished run embedded none of the records that it read and did not skip."""
-    return record.is_done and is_nothing(record.numbers.counts)
+    """Whether a finished run holds nothing: it embedded none of what it read, and deletes none."""
+    if not record.is_done or DELETED in record.numbers.written:
+        return False
+    return is_nothing(record.numbers.counts)
 
 
 def problem_of(record: RunRecord, options: Options) -> str | None:

@@ -135,6 +135,16 @@ def test_documents_that_may_be_there_are_not_deleted(tmp_path, tiny_bundle, run)
     assert "note: --max_deleted has no effect without --skip_existing\n" in run.out
 
 
+def test_what_a_run_without_vectors_deletes_is_kept(run):
+    """Its folder is not free for another command, as that of a run is that holds nothing."""
+    texts = [{"id": f"d{n}", "text": f"the bank {n}"} for n in range(9)]
+    first = run({"1.jsonl": texts}, "first")
+    second = run({"2.jsonl": [*texts[1:], {"id": "bad"}]}, "second", skip_existing=first)
+    assert (changes(second), counts(second)) == ((0, 0, 1, 9, None), (9, 0, 8, 1))
+    run.refused({"other.txt": "a river\n"}, "holds another run", "second")
+    assert deleted(second) == [("d0",)]
+
+
 def write_input(path, texts):
     """A file of texts by integer ids."""
     if path.suffix == ".parquet":
