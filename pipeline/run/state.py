@@ -240,18 +240,25 @@ def _standing(run: EmbedRun, state: OutputState) -> _Standing:
 
 
 def failed_parts(run: EmbedRun, state: OutputState) -> list[tuple[int, int]]:
-    """Block and part of what this command computes again, as the model failed on texts of it.
-
-    None of a run whose rows are in a table to which rows are only added: those of these parts would
-    be there twice. None, too, where the rows of a query are gone.
-    """
-    record, load = state.record, run.load
-    if record is None or record.run != run.fingerprint or run.source.expired or is_final(record):
+    """Block and part of what this command computes again, as the model failed on texts of it."""
+    record = state.record
+    if record is None or record.run != run.fingerprint or not state.failed_parts:
         return []
-    if load is None or load.disposition == "truncate" or not state.failed_parts:
-        return state.failed_parts
+    return [] if _rows_stay(run, record) else state.failed_parts
+
+
+def _rows_stay(run: EmbedRun, record: RunRecord) -> bool:
+    """Whether no part of a run can be computed again.
+
+    Its rows are in a table to which rows are only added: those of the part would be there twice. Or
+    the rows of its query are gone.
+    """
+    if run.source.expired or is_final(record):
+        return True
+    if run.load is None or run.load.replaces:
+        return False
     with _table_errors():
-        return [] if has_load_job(load) else state.failed_parts
+        return has_load_job(run.load)
 
 
 @contextmanager
@@ -371,6 +378,9 @@ def _complete(run: EmbedRun, state: OutputState) -> RunRecord | None:
 
 
 def _unskipped_blocks(run: EmbedRun, state: OutputState) -> set[int]:
-    """Blocks that an earlier attempt skipped and this one does not."""
-    skipped = state.record.options.get("skip_blocks") if state.record else None
-    return {*(skipped or ())} - {*run.options.skip_blocks}
+    """Blocks that an earlier attempt skipped and this one does not, if they can be computed."""
+    record = state.record
+    if record is None:
+        return set()
+    blocks = {*(record.options.get("skip_blocks") or ())} - {*run.options.skip_blocks}
+    return set() if blocks and _rows_stay(run, record) else blocks

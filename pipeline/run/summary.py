@@ -13,6 +13,7 @@ from bert_embed.results.run_record import ChangeCounts, Result, RunRecord
 from bert_embed.settings import DOCUMENT_CONTEXT
 from bert_embed.transforms.ledger import is_nothing, problem
 from bert_embed.transforms.listing import HIDDEN, LINKS, OF_RUNS
+from bert_embed.transforms.parts import BLOCK_SKIPPED
 
 # Which flags help where much of a text did not reach the model.
 ADVICE = {
@@ -46,16 +47,23 @@ def is_final(record: RunRecord) -> bool:
 
 
 def failure_lines(output: str, record: RunRecord) -> Iterator[str]:
-    """What to do about texts on which the model failed, in a line or none."""
-    if failed := failed_in_model(record.numbers.rejected):
+    """What to do about texts on which the model failed, and what a table lacks, if anything."""
+    rejected, final = record.numbers.rejected, is_final(record)
+    lacking = f"--skip_existing {output} and another --output"
+    if failed := failed_in_model(rejected):
         texts = f"the model failed on {counted(failed, 'text')}"
-        if is_final(record):
+        if final:
             yield (
                 f"{texts}, and the table has the rows of all others: the same command with "
-                f"--skip_existing {output} and another --output tries them again and adds them"
+                f"{lacking} tries them again and adds them"
             )
         else:
             yield f"{texts}: the same command tries again"
+    if final and (skipped := rejected.get(BLOCK_SKIPPED)):
+        yield (
+            f"the table lacks {counted(skipped, 'document')} of skipped blocks: the same command "
+            f"without --skip_blocks, with {lacking} adds them"
+        )
 
 
 MOST_NAMED = 5

@@ -76,12 +76,20 @@ SCENARIOS = [
     # An empty table takes any vectors, and says which.
     "a append; empty; b append dim=8; c append => refused; c append dim=8; has B C",
     "a append granularity=sentence,token; b append; has A B",
+    # Blocks that were skipped are not computed once rows are there that stay.
+    *(
+        f"a append block_bytes=60 skip_blocks=0 => lacking; {kill}a append block_bytes=60 => "
+        "lacking; has a2 a3"
+        for kill in ("", "kill a; ")
+    ),
+    "a truncate block_bytes=60 skip_blocks=0; a truncate block_bytes=60 => loaded; has A",
 ]
 SAID = {
     "loaded": "vectors of 4 documents loaded at ",
     "nothing": "nothing to do",
     "kept": "not loaded again",
     "refused": "holds other vectors than this run",
+    "lacking": "the table lacks 2 documents of skipped blocks: the same command without --skip_bl",
 }
 
 
