@@ -9,14 +9,12 @@ import pytest
 import bert_embed
 from bert_embed.pipeline.cli import main
 from tests.support.command import (
-    Hold,
     embed,
     files,
     finish,
     flags_of,
     record,
     rejected,
-    rows,
     start,
 )
 
@@ -89,39 +87,6 @@ def test_a_run_in_cloud_storage_equals_a_local_one(gcs, url, corpus, local, tiny
     assert {p: p.stat().st_mtime_ns for p in output.rglob("*")} == before
 
 
-def test_the_same_command_continues_a_killed_job(gcs, url, corpus, local, tiny_bundle, tmp_path):
-    address, folder = bucket(gcs, "killed")
-    hold = Hold(tmp_path / "hold", 8)
-    flags = flags_of(f"{address}/out", tiny_bundle, url, **SMALL)
-    hold.kill("embed", *flags)
-    assert record(folder / "out")["status"] == "running"
-    times = {path: path.stat().st_mtime_ns for path in folder.glob("out/_state/blocks/0*.json")}
-    assert 8 == len(times) < record(local)["counts"]["parts"]
-    assert embed(f"{address}/out", tiny_bundle, url, **SMALL) == 0
-    assert record(folder / "out")["counts"]["parts_reused"] == len(times)
-    assert {path: path.stat().st_mtime_ns for path in times} == times
-    assert_same(folder / "out", local, url, corpus)
-
-
-def test_another_run_is_overwritten_when_asked(gcs, url, tiny_bundle, capsys):
-    address, folder = bucket(gcs, "another-run")
-    assert embed(f"{address}/out", tiny_bundle, url, limit=9) == 0
-    gcs.client.bucket("another-run").blob("out/mine.txt").upload_from_string("keep")
-    assert embed(f"{address}/out", tiny_bundle, url, limit=9, dim=8) == 2
-    assert "holds another run" in capsys.readouterr().err
-    assert embed(f"{address}/out", tiny_bundle, url, limit=9, dim=8, overwrite=True) == 0
-    assert len(rows(folder / "out")["embedding"][0]) == 8
-    assert (folder / "out" / "mine.txt").read_text() == "keep"
-    assert not list(folder.rglob(".*"))
-    name = "embeddings/part-0000000-00000.parquet"
-    blob = gcs.client.bucket("another-run").blob(f"out/{name}")
-    data = bytearray(blob.download_as_bytes())
-    data[9] ^= 1
-    blob.upload_from_string(bytes(data))
-    assert main(["search", f"{address}/out", "red"]) != 0
-    assert f": {address}/out/{name} is damaged" in capsys.readouterr().err
-
-
 def test_settings_come_from_a_file_there(gcs, url, local, corpus, tiny_bundle, tmp_path, capsys):
     gcs.client.bucket("corpus").blob("run.yaml").upload_from_string(
         f"input: {url}\nblock_bytes: 1000\nmodel: {tiny_bundle}\n"
@@ -148,6 +113,11 @@ def test_results_are_read_and_searched_there(gcs, url, local, tiny_bundle, comma
     assert command("search", output, *words).out == command("search", local, *words).out
     said = command("search", "gs://results/none", *words, code=2).err
     assert "gs://results/none is not the output of a run" in said
+    [blob, *_] = [one for one in gcs.client.list_blobs("results") if "/embeddings/" in one.name]
+    data = blob.download_as_bytes()
+    blob.upload_from_string(data[:9] + bytes([data[9] ^ 1]) + data[10:])
+    said = command("search", output, *words, code=2).err
+    assert f": gs://results/{blob.name} is damaged" in said
 
 
 def test_objects_decompressed_on_the_way_are_refused_where_they_are_read(gcs, run):
