@@ -1,7 +1,7 @@
 """Writes which documents of earlier outputs the input lacks, once all else of a run is written."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -49,9 +49,7 @@ class WriteDeleted(Step):
         counts = changes | "Count" >> beam.Map(lambda bucket: bucket[1].counts)
         counts = counts | "Sum" >> beam.CombineGlobally(_sum)
         verdict = verdict | "Judge changes" >> beam.Map(self.judge, beam.pvalue.AsSingleton(counts))
-        is_marked = verdict | "Is marked" >> beam.Map(
-            lambda verdict: verdict.changes is not None and verdict.changes.withheld is None
-        )
+        is_marked = verdict | "Is marked" >> beam.Map(_is_marked)
         # What became of the chunks of changed documents is in the files alone: parts may have been
         # written by an earlier attempt.
         files = (
@@ -71,14 +69,26 @@ class WriteDeleted(Step):
         return verdict | "Add files" >> beam.Map(_with_files, *sides, self.output, self.run)
 
 
+def _is_marked(verdict: Verdict) -> bool | None:
+    """Whether documents that are gone are marked as deleted; None: nothing is, as of a bad run.
+
+    Chunks that a changed document lost are in any other: it was read.
+    """
+    if verdict.problems or verdict.refused or verdict.changes is None:
+        return None
+    return verdict.changes.withheld is None
+
+
 def _sum(several: Iterable[ChangeCounts]) -> ChangeCounts:
     counts = list(several)
     return ChangeCounts(*(sum(getattr(one, name) for one in counts) for name in _COUNTED))
 
 
-def _written_pieces(is_marked: bool, output: str, piece: str | None) -> Iterator[EarlierFile]:
+def _written_pieces(
+    is_marked: bool | None, output: str, piece: str | None
+) -> Iterator[EarlierFile]:
     """The files that tell how many windows or chunks the run's own documents have."""
-    if not is_marked or piece is None:
+    if is_marked is None or piece is None:
         return
     folder = OutputFolder(output)
     _, names = key_files(folder.data_files())
@@ -88,18 +98,19 @@ def _written_pieces(is_marked: bool, output: str, piece: str | None) -> Iterator
 
 def _written(
     bucket: tuple[int, dict[str, Iterable[Any]]],
-    is_marked: bool,
+    is_marked: bool | None,
     output: str,
     settings: Mapping[str, Any],
     piece: str | None,
 ) -> Iterator[Files]:
-    if not is_marked:
+    if is_marked is None:
         return
     number, keys = bucket
     with RedactErrors("write deleted ids"):
         pieces = EarlierKeys.joined(keys["pieces"])
         for changes in keys["changes"]:
-            table = deleted_table(changes, pieces, piece)
+            gone = changes.gone if is_marked else EarlierKeys.joined([])
+            table = deleted_table(replace(changes, gone=gone), pieces, piece)
             write = partial(write_deleted, table=table, settings=settings)
             if rows := table.num_rows:
                 yield OutputFolder(output).write(DELETED, number, 0, ".parquet", write, rows)

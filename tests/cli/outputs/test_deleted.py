@@ -135,6 +135,18 @@ def test_documents_that_may_be_there_are_not_deleted(tmp_path, tiny_bundle, run)
     assert "note: --max_deleted has no effect without --skip_existing\n" in run.out
 
 
+def test_chunks_that_a_changed_document_lost_are_told_where_others_are_kept(
+    tmp_path, tiny_bundle, run
+):
+    """As where each input is only what came that day."""
+    out = embed_days(tmp_path, tiny_bundle, [FIRST], **CHUNKS)
+    source = write(tmp_path / "in.jsonl", {"d1": "money"})
+    second = run(source, "second", skip_existing=out, max_deleted=0, **CHUNKS)
+    assert "29 gone of 30 documents of earlier outputs (kept)" in run.out
+    assert deleted(second) == [("d1", 1)]
+    assert main(["verify", str(second)]) == 0
+
+
 def test_what_a_run_without_vectors_deletes_is_kept(run):
     """Its folder is not free for another command, as that of a run is that holds nothing."""
     texts = [{"id": f"d{n}", "text": f"the bank {n}"} for n in range(9)]
