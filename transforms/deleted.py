@@ -92,8 +92,8 @@ def _written_pieces(
         return
     folder = OutputFolder(output)
     _, names = key_files(folder.data_files())
-    for number, name in enumerate(sorted(names)):
-        yield EarlierFile(0, number, output, folder.path_of(name))
+    for name in sorted(names):
+        yield EarlierFile(0, output, folder.path_of(name))
 
 
 def _written(

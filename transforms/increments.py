@@ -192,7 +192,6 @@ class EarlierFile:
     """A file of an earlier output; without a path a stream of rows of a table."""
 
     output: int
-    number: int
     folder: str
     path: str | None
     stream: str = ""
@@ -282,14 +281,12 @@ def earlier_files(output: EarlierOutput | MergedKeys) -> list[EarlierFile]:
     """The files of an output, listed again; SettingError if they are others than before."""
     if isinstance(output, MergedKeys):
         return [
-            EarlierFile(0, number, output.place, path, crc32c=crc32c)
-            for number, (path, crc32c) in enumerate(sorted(output.files.items()))
+            EarlierFile(0, output.place, path, crc32c=crc32c)
+            for path, crc32c in sorted(output.files.items())
         ]
     if output.files is None:
-        return [
-            EarlierFile(output.number, number, output.place, None, stream)
-            for number, stream in enumerate(table_streams(output.place))
-        ]
+        streams = table_streams(output.place)
+        return [EarlierFile(output.number, output.place, None, stream) for stream in streams]
     folder = OutputFolder(output.place)
     above = folder.path_of("")
     infos = {file.path: file for file in list_files(above)} if is_remote(above) else {}
@@ -299,8 +296,8 @@ def earlier_files(output: EarlierOutput | MergedKeys) -> list[EarlierFile]:
         raise SettingError("skip_existing", f"{output.place} {CHANGED}")
     paths = {folder.path_of(name): name in deleted for name in sorted(sizes | deleted)}
     return [
-        EarlierFile(output.number, number, output.place, path, "", deletes, info=infos.get(path))
-        for number, (path, deletes) in enumerate(paths.items())
+        EarlierFile(output.number, output.place, path, "", deletes, info=infos.get(path))
+        for path, deletes in paths.items()
     ]
 
 
