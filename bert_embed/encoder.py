@@ -18,12 +18,7 @@ from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.models.heads.multi import MultiHead
 from bert_embed.models.heads.scores import ScoresHead
 from bert_embed.models.heads.similarities import similarity_matrix, similarity_pairs
-from bert_embed.models.heads.vectors import (
-    MultiVector,
-    MultiVectors,
-    SparseVector,
-    SparseVectors,
-)
+from bert_embed.models.heads.vectors import MultiVector, MultiVectors, SparseVector, SparseVectors
 from bert_embed.settings import (
     CallSettings,
     EncodeSettings,
@@ -458,7 +453,8 @@ class Encoder:
             known_names(settings, EncodeSettings.__annotations__)
             raise SettingError("texts", "must be a list of texts, got a NoneType")
         plain = kind, use, self._max_seq_length
-        known = None if settings else self._plain_specs.get(plain)
+        is_named = kind is None or isinstance(kind, str)  # what else it may be has no hash
+        known = self._plain_specs.get(plain) if is_named and not settings else None
         kind, text_spec = known or (self._kind(kind), None)
         if kind == "scores" and use is not None:
             raise SettingError("kind", "scores are of texts and of pairs: call encode, or score")

@@ -48,7 +48,10 @@ class SearchOptions(CommandOptions):
     json: bool = switch("print JSON, a line for each query")
 
     def __post_init__(self) -> None:
+        query = self.words[-1:]
         super().__post_init__()
+        if self.queries is None:  # a query is no place: its `~` stays
+            object.__setattr__(self, "words", (*self.words[:-1], *query))
         if not self.folders:
             raise UsageError("QUERY is missing: give it behind the output, in quotes")
         if self.queries is None and not self.query.strip():

@@ -145,6 +145,7 @@ class Wholes:
 
 def not_negative(name: str, value: Any) -> float:
     """A finite number of at least 0."""
+    _refuse_bool(name, value)
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):

@@ -17,11 +17,7 @@ import bert_embed
 from bert_embed.pipeline.cli import exit_code, main
 from bert_embed.pipeline.options import flags
 from bert_embed.pipeline.options.command_line import parse_embed, read_command
-from bert_embed.pipeline.options.commands import (
-    CompareOptions,
-    ExportOptions,
-    SearchOptions,
-)
+from bert_embed.pipeline.options.commands import CompareOptions, ExportOptions, SearchOptions
 from bert_embed.pipeline.options.embed import FLAGS, EstimateOptions, Options
 from bert_embed.pipeline.options.python_call import EmbedKeywords, options_of_call
 from bert_embed.pipeline.options.python_call import Path as PathLike
@@ -267,6 +263,7 @@ def test_empty_lists_are_as_if_not_given():
         ("tokenize", "pooling: cls", ": unknown flag --pooling"),
         ("tokenize", "extra_columns: a", ": unknown flag --extra_columns; see"),
         ("compare old new", "smaple: 3", " compare has no flag smaple; did you mean sample?"),
+        ("estimate", "price_per_hour: true", " price_per_hour must have a value, got True"),
         ("compare old new", "sample: 0", " sample must be a whole number of at least 1, got 0"),
         ("compare old new", "sample: 3\nsample: 4", " names sample twice"),
     ],
@@ -309,6 +306,12 @@ def test_every_command_takes_a_file_of_its_flags(tmp_path, command, options, pla
         assert read([*places, "--config", f"/dev/fd/{reading}"]) == wanted
     if command == "compare":
         assert read([*places, f"--config={config}", "--sample=7"]).sample == 7
+
+
+def test_a_query_is_no_place(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    options = read_command(SearchOptions, "search", ["~/out", "~/.bashrc"])
+    assert (options.folders, options.query) == (("/home/me/out",), "~/.bashrc")
 
 
 def test_a_folder_named_like_a_switch_is_searched(tmp_path, tiny_bundle, command, monkeypatch):

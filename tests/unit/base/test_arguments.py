@@ -67,6 +67,7 @@ EVERYWHERE = [
         ("encode", TEXTS, {"pooling": "sum-all", "layers": 1}, "pooling sum-all sets layers, give"),
         ("encode", [("a", "b")], {}, "texts must be str, number 0 is tuple; pairs are two lists"),
         ("encode", TEXTS, {"prompt": 3}, "prompt must be a str, got 3"),
+        ("encode", TEXTS, {"kind": ["dense"]}, "kind must be one of dense, sparse, multi, scores"),
         ("encode", TEXTS, {"long_text": ["window"]}, "long_text must be one of truncate,"),
         ("encode", TEXTS, {"long_text": "window", "overlap": "3"}, "overlap must be an integer"),
         ("encode", TEXTS, {"long_text": "windows"}, "long_text windows gives several vectors"),
