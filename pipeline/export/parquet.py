@@ -148,16 +148,18 @@ def _written(
         return columns[name].to_numpy() if name in names else np.zeros(len(columns), np.int32)
 
     is_first = np.ones(len(columns), bool) if piece is None else numbers(piece) == 0
-    document = np.maximum(np.cumsum(is_first) - 1, 0)
-    tokens = np.bincount(document, numbers("num_tokens")).astype(np.int32)
+    of_rows = numbers("num_tokens")
+    # Behind the first number: tokens of a document that the part before begins.
+    tokens = np.bincount(np.cumsum(is_first), of_rows)[1:].astype(np.int32)
     full = numbers("num_tokens_full" if "num_tokens_full" in names else "num_tokens")
-    return block_record(
+    counted = block_record(
         Part(number, 0, records=len(tokens)),
         tokens,
         numbers("truncated")[is_first].astype(bool),
         files,
         full_tokens=int(full.sum()),
     )
+    return replace(counted, tokens=int(of_rows.sum()))
 
 
 def _columns(

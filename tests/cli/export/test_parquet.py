@@ -8,7 +8,8 @@ import pytest
 
 import bert_embed
 from bert_embed.pipeline.cli import main
-from tests.support.command import embed, record, say_status
+from bert_embed.pipeline.export import parquet
+from tests.support.command import embed, record, rows, say_status
 from tests.support.daily import three_days
 from tests.support.outputs import contents, run_of_kinds, write_output
 
@@ -102,6 +103,16 @@ def test_sparse_and_multi_vectors_come_beside_dense_ones(tmp_path, export):
     assert folders == {"chunks", "sparse", "multi"}
     for read in (bert_embed.read_sparse, bert_embed.read_multi, bert_embed.read):
         assert repr(list(read(tmp_path / "dest"))) == repr(list(read(run)))
+
+
+def test_a_document_of_several_files_counts_once(tmp_path, export, monkeypatch):
+    run = run_of_kinds(tmp_path / "run", ["dense"], chunks=True)
+    monkeypatch.setattr(parquet, "rows_of_files", lambda *_: 1)  # half of a document
+    export(run, tmp_path / "dest", "parquet")
+    made = record(tmp_path / "dest")
+    assert made["counts"]["embedded"] == made["counts"]["records"] == 42
+    assert made["tokens"] == sum(rows(tmp_path / "dest")["num_tokens"])
+    assert main(["verify", str(tmp_path / "dest")]) == 0
 
 
 def test_a_killed_export_goes_on_and_a_finished_one_does_nothing(runs, tmp_path, export):
