@@ -110,19 +110,14 @@ class ExportSource:
         """
         if not self.continued:
             return
-        held = self._row_keys() if len(self.outputs) > 1 else np.empty(0, np.uint64)
+        held = self.row_keys() if len(self.outputs) > 1 else np.empty(0, np.uint64)
         for output in self.outputs:
             for batch in deleted_rows(output):
                 is_gone = ~np.isin(_keys(batch), held)
                 yield batch.filter(pa.array(is_gone))
 
-    def equal_names(self) -> int:
-        """How many rows have the name of one before them."""
-        keys = self._row_keys()
-        return len(keys) - len(np.unique(keys))
-
-    def _row_keys(self) -> np.ndarray:
-        """uint64 `[rows]`: the keys of all rows, which are read without their vectors."""
+    def row_keys(self) -> np.ndarray:
+        """uint64 `[rows]`: a hash of the name of each row, which is read without its vector."""
         keys = [np.empty(0, np.uint64)]
         granularity = self.newest.granularity
         for number, output in enumerate(self.outputs):

@@ -7,8 +7,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
+from xxhash import xxh3_64_intdigest
 
 from bert_embed.base.errors import counted
 from bert_embed.pipeline.errors import UsageError
@@ -28,11 +30,17 @@ _JSON = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
 def vertex(source: ExportSource) -> str:
     """Exports datapoints to a batch root; returns what to say."""
-    if equal := source.equal_names():
+    keys = source.row_keys()
+    if equal := len(keys) - len(np.unique(keys)):
         raise UsageError(
             f"{source.place} has {counted(equal, 'row')} whose document's id another one has, "
             "Vector Search takes each id once: embed with another --id_column, or what is in "
             "several outputs with --skip_existing"
+        )
+    if xxh3_64_intdigest(b"") in keys:
+        raise UsageError(
+            f"{source.place} has a document whose id is empty, but Vector Search takes no such id: "
+            "embed with another --id_column"
         )
     options = source.options
     restricts = _columns(source, "restricts", options.restricts, _is_token)

@@ -15,7 +15,13 @@ import bert_embed
 from bert_embed.pipeline.export.source import open_source
 from bert_embed.pipeline.export.vertex import rows_per_file
 from bert_embed.pipeline.options.commands import ExportOptions
-from tests.support.outputs import contents, finished_run, run_of_kinds, sparse_rows
+from tests.support.outputs import (
+    contents,
+    finished_run,
+    run_of_kinds,
+    sparse_rows,
+    write_output,
+)
 
 FIELDS = {"id", "embedding", "restricts", "numeric_restricts", "crowding_tag", "embedding_metadata"}
 NUMBERS = {"value_int": int, "value_float": float, "value_double": float}
@@ -185,6 +191,11 @@ def test_chunks_have_ids_and_sparse_vectors_of_their_own_and_crowd_by_document(t
     lengths = np.diff(sparse_rows(0, 10).splits)
     found = [len(point.get("sparse_embedding", {"values": ()})["values"]) for point in points]
     assert found == lengths.tolist()
+
+
+def test_an_empty_id_is_refused(tmp_path, export):
+    run = write_output(tmp_path / "run", np.ones((2, 8), np.float32), ["a", ""], 1)
+    export(run, tmp_path / "dest", "vertex", "has a document whose id is empty, but Vector Search")
 
 
 @pytest.mark.parametrize(
