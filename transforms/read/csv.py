@@ -12,13 +12,7 @@ import numpy as np
 
 from bert_embed.base.errors import InputError, required
 from bert_embed.base.threads import SharedSetting
-from bert_embed.transforms.parts import (
-    BLANK_LINE,
-    BadRecordError,
-    BlockSpec,
-    InputFile,
-    Slice,
-)
+from bert_embed.transforms.parts import BLANK_LINE, BadRecordError, BlockSpec, InputFile, Slice
 from bert_embed.transforms.read import lines
 from bert_embed.transforms.read.columns import Columns, no_column, partitions
 from bert_embed.transforms.read.lines import (
@@ -51,7 +45,7 @@ _DELIMITERS = ",;\t|\x01"  # of equally frequent ones the first
 _HEADER_BYTES = 1 << 16  # at the start of a file, in which its header is looked for
 # The first record, whichever the delimiter is: quotes open a field only where one begins.
 _QUOTED = rb'(?:(?<=[,;\t|\x01])|^)"(?:[^"]|"")*+(?:"|$)'
-_SEPARATOR_LINE = re.compile(rb'(?:\xef\xbb\xbf)?"?sep=([\x01\t -~])"?\r?\n')  # as Excel writes it
+_SEPARATOR_LINE = re.compile(rb'(?:\xef\xbb\xbf)?"?sep=([\x01\t !#-~])"?\r?\n')  # of Excel
 _FIRST_RECORD = re.compile(rb"(?>" + _QUOTED + rb"|[^\n])*+")
 
 
@@ -170,16 +164,18 @@ def dialect_of(
         head.append(piece)
     begin = b"".join(head)[:_HEADER_BYTES]
     check_encoding(path, begin)
-    separator = "\t" if _TAB_SEPARATED.search(path) else None
-    separator, before = quoting.separator or separator, len(BOM) * begin.startswith(BOM)
-    if separator is None and (line := _SEPARATOR_LINE.match(begin)):
+    separator, before = quoting.separator, len(BOM) * begin.startswith(BOM)
+    line = _SEPARATOR_LINE.match(begin)
+    if line is not None and separator in (None, line[1].decode()):
         separator, before, head = line[1].decode(), line.end(), [b"".join(head)]
     begin = begin[before:]
     header = begin.partition(b"\n")[0]
     if quoting.has_quotes:
         first = _FIRST_RECORD.match(begin)
         header = re.sub(_QUOTED, b"", first[0] if first else b"")
-    separator = separator or max(_DELIMITERS, key=lambda mark: header.count(mark.encode()))
+    by_name = "\t" if _TAB_SEPARATED.search(path) else None
+    likely = max(_DELIMITERS, key=lambda mark: header.count(mark.encode()))
+    separator = separator or by_name or likely
     spaced = header.count(f"{separator} ".encode())
     if quoting.has_quotes and spaced == header.count(separator.encode()) > 0:
         quoting = replace(quoting, skips_spaces=True)

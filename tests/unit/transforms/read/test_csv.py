@@ -247,6 +247,7 @@ def test_columns_that_nobody_asks_for_may_occur_twice(read):
 
 
 ESCAPED, DUMP = {"csv_quoting": "escaped"}, {"csv_quoting": "dump"}
+HEADER = {"csv_header": ("id", "text")}
 
 
 @pytest.mark.parametrize(
@@ -259,6 +260,8 @@ ESCAPED, DUMP = {"csv_quoting": "escaped"}, {"csv_quoting": "dump"}
         # PostgreSQL writes letters for controls; with quotes such an n is a letter.
         ("text\none\\n2\\t3\\\\n\\r\\e\nend\\\\\n", DUMP, ["one\n2\t3\\n\re", "end\\"], []),
         ('text\n"say \\"no\\" \\n"\n', ESCAPED, ['say "no" n'], []),
+        ("id;text\n1;one\\ttwo\n", DUMP | {"csv_separator": ";"}, ["one\ttwo"], []),
+        ("1|one\\ttwo\n", DUMP | {"csv_separator": "|"} | HEADER, ["one\ttwo"], []),
         # As with skipinitialspace of Python's csv module and of pandas, where the header has it.
         (
             'id, text\n1, "a, b"\n2, c\n3, "two\nlines"\n4,   "a ""b"" "\n5,"d"\n',
@@ -300,12 +303,15 @@ def test_quotes_and_escapes(read, text, how, texts, reasons):
 @pytest.mark.parametrize(
     ("name", "text", "how"),
     [
-        ("in.tsv", "a\tone\nb\ttwo\n", {"csv_header": ("id", "text")}),
-        ("in.csv", "\ufeffa,one\nb,two\n", {"csv_header": ("id", "text")}),
+        ("in.tsv", "a\tone\nb\ttwo\n", HEADER),
+        ("in.csv", "\ufeffa,one\nb,two\n", HEADER),
         ("in.csv", "sep=;\nid;text\na;one\nb;two\n", {}),
+        ("in.csv", "sep=;\nid;text\na;one\nb;two\n", {"csv_separator": ";"}),
+        ("in.tsv", "sep=\t\nid\ttext\na\tone\nb\ttwo\n", {}),
+        ("in.tsv", "sep=;\nid;text\na;one\nb;two\n", {}),
         ("in.csv", '\ufeff"sep=|"\r\nid|text\r\na|one\r\nb|two\r\n', {}),
         ("in.csv", "id\x01text\na\x01one\nb\x01two\n", {}),
-        ("in.csv", "a\x01one\nb\x01two\n", {"csv_separator": "\x01", "csv_header": ("id", "text")}),
+        ("in.csv", "a\x01one\nb\x01two\n", {"csv_separator": "\x01"} | HEADER),
         ("in.csv", "id;text;a,b,c\na;one;1\nb;two;2\n", {"csv_separator": ";"}),
         ("in.csv", "id~text\na~one\nb~two\n", {"csv_separator": "~"}),
         ("in.csv", 'id\ttext\t"a, b, c"\na\tone\t1\nb\ttwo\t2\n', {}),
@@ -322,12 +328,6 @@ def test_separators_headers_and_marks(tmp_path, read, name, text, how):
     if "csv_header" in how:  # without ids a document is named by where it is
         first = text.encode().index(b"a")
         assert read(text, name, **how | {"id": None})[0][0] == f"{tmp_path / name}:{first}"
-
-
-def test_letters_of_a_dump_are_read_whatever_else_is_said_of_the_file(read):
-    table, dump = "1;one\\ttwo\n", {"csv_quoting": "dump", "csv_separator": ";"}
-    assert texts_of(read(f"id;text\n{table}", "in.csv", **dump)[2]) == ["one\ttwo"]
-    assert texts_of(read(table, "in.csv", csv_header=("id", "text"), **dump)[2]) == ["one\ttwo"]
 
 
 def test_nulls_of_mysql_are_missing(read):
