@@ -19,14 +19,7 @@ from bert_embed.text.layout import Layout, RowTokens, Units, widest_tokens
 from bert_embed.text.windows import Windows
 from bert_embed.transforms.blocks import TokenBlock, take_column, unknown_words
 from bert_embed.transforms.output_folder import SETTINGS_FILE
-from bert_embed.transforms.parts import (
-    BLOCK_SKIPPED,
-    BlockSpec,
-    Content,
-    InputFile,
-    Part,
-    Rejected,
-)
+from bert_embed.transforms.parts import BLOCK_SKIPPED, BlockSpec, Content, InputFile, Part, Rejected
 from bert_embed.transforms.read.lines import stored_pieces
 
 _LOG = logging.getLogger(__name__)
@@ -413,10 +406,8 @@ def document_runs(
     With `windows` a document may have several records.
     """
     [piece] = spec.slices
-    path, part_bytes = (
-        piece.info.path,
-        _BYTES_OF_TEXT * block_bytes,
-    )  # beyond what records without text have
+    path = piece.info.path
+    part_bytes = _BYTES_OF_TEXT * block_bytes  # beyond what records without text have
     begins: list[bool] = []
     documents = size = first = offset = total = 0
     data = bytearray()

@@ -18,12 +18,7 @@ import pyarrow.compute as pc
 from bert_embed.base.errors import StorageError
 from bert_embed.storage.files import for_each, open_listed, read_bytes
 from bert_embed.storage.local import crc32c_of_bytes
-from bert_embed.transforms.blocks import (
-    DocumentBlock,
-    TokenBlock,
-    rows_of_part,
-    without_skipped,
-)
+from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, rows_of_part, without_skipped
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import (
     BLANK_LINE,
