@@ -16,14 +16,7 @@ from bert_embed.base.arrays import splits_of
 from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
 from bert_embed.results.names import OUTPUT_DTYPES
 from bert_embed.search.nearest import nearest
-from tests.support.outputs import (
-    DIM,
-    ENTRIES,
-    finished_run,
-    multi_rows,
-    sparse_rows,
-    write_output,
-)
+from tests.support.outputs import DIM, ENTRIES, finished_run, multi_rows, sparse_rows, write_output
 
 FILES, ROWS, WIDTH = 5, 2500, 24
 

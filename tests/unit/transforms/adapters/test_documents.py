@@ -4,7 +4,7 @@ import json
 import subprocess
 import time
 import zlib
-from collections import Counter, namedtuple
+from collections import Counter
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import NamedTuple
@@ -37,7 +37,10 @@ from tests.support.models.heads import write_splade
 from tests.support.models.sentence_transformers import write_sentence_transformers
 from tests.support.rounding import MINILM, assert_near
 
-Named = namedtuple("Named", ["text", "number"])
+
+class Named(NamedTuple):
+    text: str
+    number: int | None
 
 
 @dataclass
@@ -77,13 +80,10 @@ def test_strings_rows_and_named_tuples_become_records(tiny_bundle):
         texts = pipeline | beam.Create(elements, reshuffle=False)
         embedded, _ = texts | EmbedDocuments(tiny_bundle, as_numpy=True)
         assert_that(embedded | beam.Map(without), equal_to(wanted))
-        arrays = embedded | "Arrays" >> beam.Map(_array_of)
-        assert_that(arrays, equal_to([("float32", (32,), True)] * 4), label="Equal arrays")
-
-
-def _array_of(record):
-    array = record["embedding"]
-    return str(array.dtype), array.shape, array.flags.owndata  # not those of its batch
+        arrays = embedded | "Arrays" >> beam.Map(lambda record: record["embedding"])
+        facts = arrays | beam.Map(lambda each: (str(each.dtype), each.shape, each.flags.owndata))
+        # Which are not those of its batch.
+        assert_that(facts, equal_to([("float32", (32,), True)] * 4), label="Equal arrays")
 
 
 SETTINGS = {
@@ -238,18 +238,13 @@ def test_pairs_keep_their_key(tiny_bundle, tmp_path):
     assert rejected == [{"stage": "input", "reason": "empty text", "record": (5, " ")}]
 
 
-class Review(NamedTuple):
-    text: str
-    stars: int | None
-
-
 def test_typed_elements_become_typed_rows(tiny_bundle):
-    reviews = [Review("one", 5), Review(" ", None)]
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        rows = pipeline | beam.Create(reviews).with_output_types(Review)
+        both = [Named("one", 5), Named(" ", None)]
+        rows = pipeline | beam.Create(both).with_output_types(Named)
         embedded, rejected = rows | EmbedDocuments(tiny_bundle, as_rows=True)
-        plain = embedded | beam.Select("text", "stars", width=lambda row: len(row.embedding))
-        assert_that(plain, equal_to([beam.Row(text="one", stars=5, width=32)]))
+        plain = embedded | beam.Select("text", "number", width=lambda row: len(row.embedding))
+        assert_that(plain, equal_to([beam.Row(text="one", number=5, width=32)]))
         # Behind a shuffle, where the schema encodes them.
         shuffled = embedded | beam.Reshuffle() | beam.Map(lambda row: type(row.embedding[0]))
         assert_that(shuffled, equal_to([float]), label="Shuffled")
@@ -260,7 +255,7 @@ def test_typed_elements_become_typed_rows(tiny_bundle):
         number = found | "Number" >> beam.Select("number")
         assert_that(number, equal_to([beam.Row(number=5)]), label="Classes")
     types = dict(embedded.element_type._fields)
-    assert (types["text"], types["stars"]) == (str, int | None)
+    assert (types["text"], types["number"]) == (str, int | None)
 
 
 def test_rows_need_elements_with_a_schema(tiny_bundle):

@@ -1,6 +1,7 @@
 """Columns of pairs, words and extra values, as other programs write them in JSON and CSV."""
 
 import datetime
+import json
 
 import pyarrow as pa
 import pytest
@@ -8,7 +9,6 @@ import pytest
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.records import UNFIT, fitting
 from tests.support.blocks import read_input, rejected_of
-from tests.support.command import write_json
 
 UTC = datetime.UTC
 AT = datetime.datetime(2024, 5, 6, 7, 8, 9, 0, UTC)
@@ -89,13 +89,7 @@ def test_types_of_mongodb_are_read(read):
     assert found == [(5, moment), (6, moment), (None, None), (None, None)]
 
 
-def read_records(folder, records, columns):
-    write_json(folder / "in.jsonl", *records)
-    (block,) = read_input(folder, columns)
-    return block
-
-
-def test_pairs_of_json_lines(tmp_path):
+def test_pairs_of_json_lines(read):
     records = [
         {"id": 1, "q": "one", "a": "two"},
         {"id": 2, "q": "one"},
@@ -106,9 +100,9 @@ def test_pairs_of_json_lines(tmp_path):
         {"id": 7, "q": "one ||| two", "a": " kept as it is "},
         {"id": 8, "a": "two"},
     ]
-    columns = Columns("q", "id", text_b="a")
-    block = read_records(tmp_path, records, columns)
-    assert block.ids.to_pylist() == ["1", "2", "3", "4", "7"]
+    lines = "\n".join(map(json.dumps, records))
+    ids, _, [block] = read(lines, "in.jsonl", text="q", text_b="a")
+    assert ids == ["1", "2", "3", "4", "7"]
     assert block.texts == ["one"] * 4 + ["one ||| two"]
     assert block.texts_b == ["two", "", "", "", " kept as it is "]
     assert rejected_of([block]) == [
@@ -125,7 +119,7 @@ def test_files_of_both_kinds_in_a_run_with_pairs(tmp_path):
     assert [each.texts_b for each in read_input(tmp_path, Columns(text_b="b"))] == [["two"], [""]]
 
 
-def test_lists_of_words(tmp_path):
+def test_lists_of_words(read):
     records = [
         {"id": "a", "text": ["EU", "rejects", "German call"]},
         {"id": "b", "text": "plain text"},
@@ -136,8 +130,8 @@ def test_lists_of_words(tmp_path):
         {"id": "g", "text": {"EU": 1}},
         {"id": "h", "text": ["", "\u200b", "end"]},
     ]
-    block = read_records(tmp_path, records, Columns(id="id"))
-    assert block.ids.to_pylist() == ["a", "b", "h"]
+    ids, _, [block] = read("\n".join(map(json.dumps, records)), "in.jsonl")
+    assert ids == ["a", "b", "h"]
     assert block.texts == ["EU rejects German call", "plain text", " \u200b end"]
     assert block.words == [["EU", "rejects", "German call"], None, ["", "\u200b", "end"]]
     assert rejected_of([block]) == [
