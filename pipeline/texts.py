@@ -116,6 +116,8 @@ def texts_of_input(
         return hits, None
     if record.query_rows is not None or any(map(looks_like_table, source.patterns)):
         return hits, f"the run read BigQuery; {keeps}"
+    if not source.listing:
+        return hits, f"an export does not know where in the input its documents are; {keeps}"
     try:
         listing = list_input(source.patterns, source.format, absolute(folder))
         if any(file.format == "tfrecord" for file in listing.files):

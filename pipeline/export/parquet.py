@@ -93,6 +93,8 @@ def _record(source: ExportSource, settings: dict[str, Any], blocks: int) -> RunR
     """The record of the output while it is written; its input is that of all runs."""
     last = source.records[-1]
     patterns = dict.fromkeys(name for one in source.records for name in one.input.patterns)
+    # Without a listing: its blocks are those of no input, which has no place of its documents.
+    read = replace(last.input, patterns=tuple(patterns), listing="", paths=None, skip_existing=None)
     identity = source.identity | {"dim": settings.get("dim"), "output_dtype": source.dtype}
     return replace(
         last,
@@ -103,7 +105,7 @@ def _record(source: ExportSource, settings: dict[str, Any], blocks: int) -> RunR
         error=None,
         job=None,
         vectors=settings,
-        input=replace(last.input, patterns=tuple(patterns), paths=None, skip_existing=None),
+        input=read,
         files=replace(last.files, format="parquet"),
         plan=Goal(blocks, None, source.rows),
         table=None,
