@@ -1,6 +1,7 @@
-"""What the pages promise is there: flags, links, and the test behind every "yes"."""
+"""What the pages promise is there: flags, links, arguments, and the test behind every "yes"."""
 
 import contextlib
+import inspect
 import io
 import json
 import re
@@ -9,7 +10,10 @@ import shlex
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
+import bert_embed
 from bert_embed.pipeline.cli import main
+from docs.reference_page import PAGE as REFERENCE
+from docs.reference_page import reference_page
 from tests.support.command import ROOT
 
 PAGE = (ROOT / "docs" / "migrating.md").read_text("utf-8")
@@ -85,3 +89,15 @@ def test_links_lead_somewhere(path):
             titles = re.findall(r"^#+ (.*)$", target.read_text("utf-8"), re.MULTILINE)
             anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
             assert anchor in anchors, link
+
+
+def test_the_page_of_arguments_is_what_the_docstrings_say():
+    assert REFERENCE.read_text("utf-8") == reference_page(), "run python -m docs.reference_page"
+
+
+@pytest.mark.parametrize("name", ["encode", "encode_query", "encode_document", "units"])
+def test_help_shows_the_settings_of_a_call(name):
+    parameters = inspect.signature(getattr(bert_embed.Encoder, name)).parameters
+    assert {"layers", "dim", "prompt", "max_seq_length"} <= parameters.keys()
+    assert ("pooling" in parameters) == (name != "units")
+    assert "settings" not in parameters

@@ -1,6 +1,7 @@
 """The fixture by which tests of the command line run `embed`."""
 
 import gzip
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Any, Protocol
 import pytest
 
 from bert_embed.pipeline.cli import main
-from tests.support.command import embed
+from tests.support.command import as_flags, embed
+from tests.support.servers.bigquery import BigQueryServer
 
+_NUMBERS = itertools.count()
 # A path, several, or what files hold by their names.
 Source = Path | str | Sequence[Path | str] | Mapping[str, str | bytes | list[Any]]
 
@@ -88,12 +91,31 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
 
     def ran(*words: Any, code: int = 0, **flags: Any) -> Any:
         capsys.readouterr()
-        given = (
-            f"--{name}" if value is True else f"--{name}={value}" for name, value in flags.items()
-        )
-        found = main([*map(str, words), *given])
+        found = main([*map(str, words), *as_flags(flags)])
         said = capsys.readouterr()
         assert found == code, said.err
         return said
 
     return ran
+
+
+@pytest.fixture
+def export(command):
+    """Exports, and returns what is said; `refused` is what the one sentence must hold instead."""
+
+    def exported(source, dest, to="npy", refused=None, **flags):
+        said = command("export", source, dest, to=to, code=0 if refused is None else 2, **flags)
+        if refused is not None:
+            assert refused in said.err
+            assert said.err.count("\n") == 1
+        return said.out
+
+    return exported
+
+
+@pytest.fixture
+def dataset(bigquery: BigQueryServer) -> str:
+    """The name of a data set of the test's own."""
+    name = f"of_test_{next(_NUMBERS)}"
+    bigquery.client.create_dataset(f"test-project.{name}")
+    return name

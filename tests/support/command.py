@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,10 +61,11 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 def flags_of(output: Path, model: str, *inputs: Path | str, **flags: Any) -> list[str]:
     words = [f"--input={each}" for each in inputs]
-    words += [f"--output={output}", f"--model={model}"]
-    for name, value in flags.items():
-        words.append(f"--{name}" if value is True else f"--{name}={value}")
-    return words
+    return [*words, f"--output={output}", f"--model={model}", *as_flags(flags)]
+
+
+def as_flags(values: Mapping[str, Any]) -> list[str]:
+    return [f"--{name}" if value is True else f"--{name}={value}" for name, value in values.items()]
 
 
 def start(*arguments: str, fresh: bool = False, **variables: str) -> subprocess.Popen[str]:

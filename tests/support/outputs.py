@@ -21,7 +21,7 @@ from bert_embed.pipeline.cli import main
 from bert_embed.transforms.blocks import EmbeddingBlock, KeptWindows
 from bert_embed.transforms.parts import Part
 from bert_embed.transforms.write import write_vectors
-from tests.support.command import ROOT
+from tests.support.command import ROOT, as_flags
 
 TAGS = ("river", "bank", "stars")
 SETTINGS = {
@@ -276,10 +276,7 @@ def clustered_vectors(rows: int, width: int = 32, groups: int = 40, seed: int = 
 
 
 def export(source: Path | str, dest: Path | str, target: str, **flags: Any) -> int:
-    words = ["export", str(source), str(dest), f"--to={target}"]
-    for name, value in flags.items():
-        words.append(f"--{name}" if value is True else f"--{name}={value}")
-    return main(words)
+    return main(["export", str(source), str(dest), f"--to={target}", *as_flags(flags)])
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -46,7 +46,6 @@ _QEMU = "qemu-x86_64-static"
 _AT_ONCE = 2  # processes, each on one core
 _PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
 
-
 Run = tuple[str, list[str], dict[str, str]]  # its name, the command, and variables
 
 

@@ -22,7 +22,6 @@ from tests.support.models.multi_vectors import DIM, write_multi_vectors
 
 INTO = {"output_format": "bigquery", "output_table": "test-project:d.t"}
 
-
 TEXTS = ["a red river", "the bank of a river", "seven stars", "unaffable words"]
 
 

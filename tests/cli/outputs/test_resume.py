@@ -35,20 +35,6 @@ def uninterrupted(whole):
     return files(whole)
 
 
-def test_the_same_command_continues_a_killed_job(tmp_path, corpus, run, tiny_bundle, uninterrupted):
-    output = tmp_path / "out"
-    Hold(tmp_path / "hold", 5).kill("embed", *flags_of(output, tiny_bundle, corpus, **SMALL))
-    assert record(output)["status"] == "running"
-    times = {path: path.stat().st_mtime_ns for path in block_records(output)}
-    assert len(times) == 5 < len(uninterrupted)
-    run(corpus, **SMALL)
-    assert files(output) == uninterrupted
-    counts = record(output)["counts"]
-    assert (counts["embedded"], counts["parts_reused"]) == (LINES - 1, len(times))
-    assert {path: path.stat().st_mtime_ns for path in times} == times
-    assert stray(output) == []
-
-
 def test_a_block_without_its_report_or_its_whole_file_is_to_do(output, corpus, run, uninterrupted):
     """The report is the mark: vectors without one are written again, equal byte for byte.
 

@@ -124,7 +124,6 @@ FRAMES = """
 \tat java.base/java.lang.Thread.run(Thread.java:840)
 """
 
-
 ENDED = "Pipeline bert_1-2 failed in state FAILED: "
 
 

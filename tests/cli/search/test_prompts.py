@@ -9,7 +9,7 @@ import pytest
 import bert_embed
 from bert_embed.base.errors import SettingError
 from tests.support.command import data_files, record, vectors
-from tests.support.models.hub import snapshot_folder
+from tests.support.models.folder import snapshot_folder
 from tests.support.models.sentence_transformers import write_sentence_transformers
 
 TEXTS = ("the bank of the river", "money in the vault", "people could find two banks")

@@ -24,9 +24,7 @@ from tests.support.servers.gcs import kind_of, some
 
 pytestmark = pytest.mark.slow
 
-
 SMALL = {"block_bytes": 2000}
-
 
 LINES = 800
 

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.slow
 
 PARTS = 40
 
-
 LINES = "".join(f"{n:04d} a line of a text\n" for n in range(PARTS * 4))
 IN_PARTS = {"block_bytes": len(LINES) // PARTS, "report": "false"}  # which reads what was written
 

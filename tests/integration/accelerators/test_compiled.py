@@ -12,13 +12,11 @@ from tests.support.command import ROOT
 TABLE = ROOT / "benchmarks" / "results" / "compiled.json"
 CASE = "MiniLM, multi head, 1 layer, 128 x 128, bfloat16, h100"  # seconds to compile
 
-
 WHOLE = [
     f"{model}, 128 x 128, bfloat16, {chip}"
     for model in ("MiniLM", "bert-base")
     for chip in ("v5e", "v6e")
 ]
-
 
 FUSED = """
 from benchmarks.compiled import Case, compiled
@@ -26,7 +24,6 @@ from benchmarks.compiled import Case, compiled
 program = compiled(Case("MiniLM", "h100", {precision!r}, (128, 128), layers=2))
 print(program.as_text().count('"epilogue":"BIAS_GELU"'))
 """
-
 
 ALL_CHIPS = """
 from benchmarks.compiled import Case, compiled

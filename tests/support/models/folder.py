@@ -105,3 +105,14 @@ def refused(folder: Path, message: str, files: Mapping[str, Any] | None = None) 
         said = str(error)
     assert re.search(message, said), said or "it was imported"
     assert not (folder / "bundle").exists()
+
+
+def snapshot_folder(hub: Path, name: str, commit: str) -> Path:
+    """Makes the folder of a model's commit, its branch main, in a cache as `hf download` does."""
+    home = hub / f"models--{name.replace('/', '--')}"
+    folder = home / "snapshots" / commit
+    folder.mkdir(parents=True)
+    (folder / ".gitattributes").touch()  # of every repository
+    (home / "refs").mkdir()
+    (home / "refs" / "main").write_text(commit)
+    return folder

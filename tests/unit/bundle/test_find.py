@@ -15,9 +15,8 @@ from bert_embed.bundle.bundle import read_bundle
 from bert_embed.bundle.cache import cache_folder, call_apart
 from bert_embed.bundle.find import resolve_model
 from tests.support.command import files_of_at_most
-from tests.support.models.folder import change, imported, refused
+from tests.support.models.folder import change, imported, refused, snapshot_folder
 from tests.support.models.heads import write_splade
-from tests.support.models.hub import snapshot_folder
 from tests.support.models.sentence_transformers import write_sentence_transformers
 from tests.support.models.tiny import write_tiny_huggingface
 

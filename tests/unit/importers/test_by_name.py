@@ -13,8 +13,7 @@ from bert_embed.encoder import Encoder
 from bert_embed.importers import import_model
 from tests.support.command import embed, record
 from tests.support.models.architectures import write_architecture
-from tests.support.models.folder import change
-from tests.support.models.hub import snapshot_folder
+from tests.support.models.folder import change, snapshot_folder
 from tests.support.models.multi_vectors import write_multi_vectors
 from tests.support.models.sentence_transformers import (
     dense,

@@ -54,7 +54,6 @@ READ = {"model": MODEL | WHOLE, **PLAIN}
 SLOW, FAST_FILE = "tokenizer_config.json", "tokenizer.json"
 GENERIC = {"tokenizer_class": "PreTrainedTokenizerFast"}
 
-
 VOCABULARY = small_vocabulary()
 SWAPPED = [*VOCABULARY[:7], VOCABULARY[8], VOCABULARY[7], *VOCABULARY[9:]]
 GAP = {entry: number for number, entry in enumerate(VOCABULARY) if entry != "bank"}

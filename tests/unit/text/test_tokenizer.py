@@ -131,7 +131,6 @@ CJK = (
     *(range(0xF900, 0xFB00), range(0x2F800, 0x2FA20)),
 )
 
-
 GOLDEN = Path(__file__).parents[2] / "data" / "tokenization.jsonl"
 SETTINGS = [(True, 200), (True, 100), (False, 200), (False, 100)]
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]

@@ -174,7 +174,6 @@ PLAIN = {
     "max": lambda tokens: tokens.max(0),
 }
 
-
 SOME = np.array([0, 3, 3, 7, 19, 0]), np.array([1, 8, 3, 20, 20, 0])
 # Each of 150 tokens begins a unit to each later one: 11,325 units of 570,000 tokens.
 MANY = np.triu_indices(150)[0], np.triu_indices(150)[1] + 1
