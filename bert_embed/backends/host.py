@@ -19,7 +19,7 @@ import numpy as np
 from bert_embed.backends.protocol import Graph, PaddedRows, Shape
 from bert_embed.backends.runner import CPU_BATCH_TOKENS, EqualLengths
 from bert_embed.bundle.bundle import Bundle, load_tensors
-from bert_embed.models.encoder import EncoderConfig
+from bert_embed.models.encoder import EncoderConfig, Ops
 from bert_embed.models.modules import OF_TOKENS, POOLED, modules_graph
 from bert_embed.models.static import WORDS, StaticConfig
 from bert_embed.settings import OutputSpec, VectorSpec
@@ -359,8 +359,8 @@ _ACTIVATIONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-class ArrayOps:
-    """The operations of `bert_embed.models.encoder.Ops` behind the layers, in float32.
+class ArrayOps(Ops):
+    """The operations behind the layers, in float32.
 
     A backend whose layers are written over the array API, too, adds those that look at tokens:
     `gather`, `first_rows`, `by_distance` and `attention`.
@@ -378,12 +378,6 @@ class ArrayOps:
 
     def flat(self, x: Any) -> Any:
         return self.xp.reshape(x, (-1, x.shape[-1]))
-
-    def add(self, x: Any, y: Any) -> Any:
-        return x + y
-
-    def multiply(self, x: Any, y: Any) -> Any:
-        return x * y
 
     def activated(self, x: Any, activation: str) -> Any:
         return _ACTIVATIONS[activation](self.xp, x)
@@ -403,13 +397,13 @@ class ArrayOps:
 
     def against(self, x: Any, table: str, bias: str | None, block: int) -> Iterator[Any]:
         rows = self.weights[table]
-        for start in range(0, len(rows), block):
-            products = x @ rows[start : start + block].T
+        for start in range(0, rows.shape[0], block):
+            products = self.with_rows(x, rows[start : start + block])
             yield products if bias is None else products + self.weights[bias][start : start + block]
 
-    def largest_against(self, x: Any, table: str, bias: str | None, block: int) -> Any:
-        against = self.against(x, table, bias, block)
-        return self.joined([self.over_tokens(part, "max") for part in against])
+    def with_rows(self, x: Any, rows: Any) -> Any:
+        """Returns the float32 products of `x` with the rows of a table."""
+        return x @ rows.T
 
     def over_tokens(self, x: Any, pooling: Literal["max", "sum", "mean", "first"]) -> Any:
         x = self.by_row(x)
@@ -440,7 +434,9 @@ def host_call(
     bundle: Bundle, tensors: Mapping[str, np.ndarray], name: str, x: np.ndarray
 ) -> np.ndarray:
     """Computes what `Model.call` says with NumPy, for rows without padding."""
-    ops = ArrayOps(np, bundle.config, tensors, np.ones(x.shape[:2], np.int32))
+    mask = np.ones(x.shape[:2], np.int32)
+    # Nothing behind the layers asks for what is missing.
+    ops = ArrayOps(np, bundle.config, tensors, mask)  # type: ignore[abstract]
     outputs = tail(bundle, ops, name, x)
     return outputs.reshape(*x.shape[:2], -1) if name in bundle.per_token else outputs
 

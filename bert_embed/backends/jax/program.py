@@ -4,7 +4,7 @@ Weights are arguments, so that a program is compiled once for all models of its 
 float32; those of products are in the precision of their weights.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial, reduce
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
@@ -460,16 +460,9 @@ class _PackedOps(ArrayOps):
         x = self.norm(x, f"{layer}/{name}_norm")
         return x * query_scale(self.config.head_width) if name == "query" else x
 
-    def against(
-        self, x: jax.Array, table: str, bias: str | None, block: int
-    ) -> Iterator[jax.Array]:
-        rows, x = self.weights[table], x.astype(self._dtype)
-        for start in range(0, rows.shape[0], block):
-            part = rows[start : start + block].astype(self._dtype)
-            products = self._einsum("...i,oi->...o", x, part).astype(jnp.float32)
-            yield (
-                products if bias is None else products + self.weights[bias][start : start + block]
-            )
+    def with_rows(self, x: jax.Array, rows: jax.Array) -> jax.Array:
+        x, rows = x.astype(self._dtype), rows.astype(self._dtype)
+        return self._einsum("...i,oi->...o", x, rows).astype(jnp.float32)
 
     def largest_against(
         self, x: jax.Array, table: str, bias: str | None, block: int

@@ -3,7 +3,7 @@
 import contextlib
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -171,16 +171,9 @@ class _TensorFlowOps(ArrayOps):
         # With the shape of x itself TensorFlow can add x within the product.
         return tf.reshape(mixed, tf.shape(x))
 
-    def against(
-        self, x: tf.Tensor, table: str, bias: str | None, block: int
-    ) -> Iterator[tf.Tensor]:
-        rows, x = self.weights[table], tf.cast(x, self._dtype)
-        for start in range(0, rows.shape[0], block):
-            part = tf.cast(rows[start : start + block], self._dtype)
-            products = tf.cast(tf.matmul(x, part, transpose_b=True), tf.float32)
-            yield (
-                products if bias is None else products + self.weights[bias][start : start + block]
-            )
+    def with_rows(self, x: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+        x, rows = (tf.cast(part, self._dtype) for part in (x, rows))
+        return tf.cast(tf.matmul(x, rows, transpose_b=True), tf.float32)
 
     def over_tokens(self, x: tf.Tensor, pooling: Any) -> tf.Tensor:
         return super().over_tokens(tf.cast(x, tf.float32), pooling)
