@@ -257,20 +257,20 @@ class GteConfig(PostNormConfig):
     def from_huggingface(cls, values: Mapping[str, Any]) -> "GteConfig":
         sizes = sizes_of(values)
         refuse_unless(values, _GTE_USUAL)
-        rope = check_rope(values.get("rope_parameters"), "rope_parameters", ("default", "ntk"))
-        scaling = check_rope(values.get("rope_scaling"), "rope_scaling", ("default", "ntk"))
-        both = rope | scaling  # of which transformers takes the latter's
-        if both.get("mixed_b") is not None:
+        # Of both, transformers reads the former alone.
+        name = "rope_scaling" if values.get("rope_scaling") else "rope_parameters"
+        rope = check_rope(values.get(name), name, ("default", "ntk"))
+        if rope.get("mixed_b") is not None:
             raise InputError("config.json: rope_scaling with mixed_b is not supported")
-        scaled = "ntk" in {one.get("rope_type", one.get("type")) for one in (rope, scaling)}
+        scaled = rope.get("rope_type", rope.get("type")) == "ntk"
         theta = values.get("rope_theta", _THETAS[values["model_type"]])
         return cls(
             **sizes,
             hidden_act=activation(values, "hidden_act", GATES),
             type_vocab_size=values.get("type_vocab_size", 1),
             layer_norm_eps=values.get("layer_norm_eps", 1e-12),
-            rope_theta=both.get("rope_theta", theta),
-            ntk_factor=both.get("factor", 1.0) if scaled else 0.0,
+            rope_theta=rope.get("rope_theta", theta),
+            ntk_factor=rope.get("factor", 1.0) if scaled else 0.0,
         )
 
     def frequencies(self) -> np.ndarray:

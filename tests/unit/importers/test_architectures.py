@@ -178,10 +178,17 @@ def test_settings_that_would_change_vectors_are_refused(tmp_path, gated, changes
     refused(tmp_path, message)
 
 
-@pytest.mark.parametrize("name", ["rope_parameters", "rope_scaling"])
-def test_the_theta_of_either_setting_is_followed(tmp_path, name):
-    write_architecture(tmp_path / "source", "gte", **{name: {"rope_theta": 500.0}})
-    assert imported(tmp_path).config.rope_theta == 500.0
+@pytest.mark.parametrize(
+    ("name", "rope", "theta"),
+    [
+        ("rope_parameters", {"rope_theta": 500.0}, 500.0),
+        ("rope_scaling", {"rope_theta": 500.0}, 500.0),
+        ("rope_scaling", {"rope_type": "default"}, 160_000.0),  # in place of rope_parameters
+    ],
+)
+def test_the_theta_of_either_setting_is_followed(tmp_path, name, rope, theta):
+    write_architecture(tmp_path / "source", "gte", **{name: rope})
+    assert imported(tmp_path).config.rope_theta == theta
 
 
 def test_a_long_model_takes_2048_tokens_unless_its_files_say_more(tmp_path):
