@@ -67,6 +67,7 @@ def _read_linear(path: Path, shape: tuple[int, int], name: str) -> dict[str, np.
 
 PROJECTION = "linear.weight"  # beside the encoder's weights in Stanford's models
 _STANFORD = "artifact.metadata"
+_SCORING = {"similarity": "cosine", "interaction": "colbert"}  # settings there
 _OWN, _PYLATE = "MultiVectorEncoder", "ColBERT"  # what model_type says
 _PREFIXES = {"query": "query_prefix", "document": "document_prefix"}
 _TOKENS = ("token_embeddings",)
@@ -233,21 +234,25 @@ def _read_pylate(root: Path, values: FileSettings) -> MultiVectorFiles:
         tensors=tensors,
         unit_length=True,
         prefixes=prefixes,
-        query_length=_length(values, "query_length"),
+        query_length=_length(transformer, "query_length") or _length(values, "query_length"),
         row_length=transformer.get("max_seq_length"),
         skip_words=tuple(string.punctuation) if words is None else words,
     )
-    if "query_expansion" in values:
-        return _filled(files, values)
+    for said in (transformer, values):  # the module's own settings come first
+        if "query_expansion" in said:
+            return _filled(files, said)
     if values.get("do_query_expansion") is False or not any(name in values for name in known):
         return files
     attends = values.get("attend_to_expansion_tokens", values.get("attend_to_mask_tokens"))
-    length = files.query_length or _USUAL_LENGTH
+    length = _length(values, "query_length") or _USUAL_LENGTH
     return replace(files, query_length=length, fill_length=length, attends_fill=bool(attends))
 
 
 def _read_stanford(root: Path) -> MultiVectorFiles:
     values = optional_object(root / _STANFORD)
+    for name, usual in _SCORING.items():
+        if values.get(name, usual) != usual:
+            raise values.error(f"{name} must be {usual!r} for MaxSim, got {values[name]!r}")
     array = read_arrays(root, _CONVERT, PROJECTION.__eq__).get(PROJECTION)
     if array is None or array.ndim != 2:
         raise InputError(
@@ -362,7 +367,7 @@ def _settings(
     encoder: str, transformer: FileSettings, values: FileSettings, prompts: Mapping[str, str]
 ) -> FolderSettings:
     """Returns what a model's values, and its encoder's Transformer module, say."""
-    lengths = [_length(one, "document_length") for one in (values, transformer)]
+    lengths = [_length(one, "document_length") for one in (transformer, values)]
     return FolderSettings(
         encoder=encoder,
         prompts=prompts,

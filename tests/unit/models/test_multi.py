@@ -195,6 +195,8 @@ def test_a_row_that_is_not_finite_fails(tmp_path):
     ("case", "file", "changes", "message"),
     [
         ("stanford", "artifact.metadata", {"query_maxlen": "32"}, "query_maxlen must be a whole"),
+        ("stanford", "artifact.metadata", {"similarity": "l2"}, "must be 'cosine' for MaxSim"),
+        ("stanford", "artifact.metadata", {"interaction": "flipr"}, "for MaxSim, got 'flipr'"),
         ("pylate", ST, {"skiplist_words": ","}, "list of texts"),
         ("pylate", "1/config.json", {"use_residual": True}, "use_residual is not supported"),
         ("own", "3/config.json", {"keep_only_token_ids": [1]}, "is for images"),
@@ -229,6 +231,14 @@ def test_the_length_of_documents_is_none_of_queries(tmp_path, case):
     encoder = Encoder(imported(tmp_path, files=files), threads=1)
     assert len(encoder.encode(text, kind="multi", long_text="truncate").vectors) <= 20
     assert len(encoder.encode_query(text, kind="multi").vectors) > 50
+
+
+def test_settings_of_pylates_transformer_come_before_those_of_the_model(tmp_path):
+    write_multi_vectors(tmp_path / "source", "pylate_bert")
+    own = {"document_length": 9, "query_expansion": {"strategy": "fixed", "length": 7}}
+    bundle = imported(tmp_path, files={BERT: own, ST: {"document_length": 30, "query_length": 20}})
+    head = bundle.heads["multi"]
+    assert (bundle.max_seq_length, head.query_length, head.fill_length) == (9, 7, 7)
 
 
 @pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
