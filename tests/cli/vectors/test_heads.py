@@ -187,15 +187,9 @@ def test_what_an_earlier_output_has_is_skipped_of_its_kinds(run, models, corpus,
 
 REFUSED = [
     ({"vectors": "sparse,scores"}, "scores: this model makes dense, sparse vectors"),
-    ({"vectors": "sparse,sparse"}, "--vectors must name at least one kind, and each once"),
     ({"pooling": "mean"}, "--pooling is for --vectors dense, not sparse"),
     ({"granularity": "token"}, "--granularity is for --vectors dense, not sparse"),
     ({"vectors": "sparse", "output_dtype": "int8"}, "--output_dtype is for --vectors dense and mu"),
-    ({"vectors": "dense", "top_k": 3}, "--top_k requires --vectors sparse"),
-    (
-        {"vectors": "dense,sparse", "chunk": "tokens", "chunk_context": "document"},
-        "document is for --vectors dense, not sparse",
-    ),
     ({"extra_columns": "values:int64"}, "--extra_columns values clashes with a column of --vec"),
     ({"vectors": "multi", "output_format": "tfrecord"}, "multi requires parquet or jsonl"),
 ]
