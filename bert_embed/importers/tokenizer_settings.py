@@ -50,6 +50,7 @@ _KNOWN = {
     *("pad_to_multiple_of", "pad_token_type_id", "pad_token_id", "model_type", "max_seq_length"),
     # Of slow tokenizers, whose file is not read.
     *("keep_accents", "remove_space", "lowercase", "normalization", "vocab_size", "do_lower"),
+    "clean_text",
     *("transformers_version", "tokenizer_type", "special_tokens", "device_map", "revision"),
     *("model_specific_special_tokens", "response_template", "response_schema", "language"),
     *("use_default_system_prompt", "_commit_hash", "trust_remote_code", "files_loaded", "repo"),
