@@ -132,9 +132,11 @@ class MultiVectorFiles:
             elif marker is not None:
                 ids[role] = numbers[marker]
                 rest = prompt.removeprefix(marker)
-                # Spaces before a text may change none of its tokens.
-                is_blank = not rest.strip()
-                if is_blank and tokenizer.encode(f"{rest}a") == tokenizer.encode("a"):
+                # Spaces before a text, or before none, may change no token.
+                blank, none = (
+                    [tokenizer.encode(begin + text) for text in ("", "a")] for begin in (rest, "")
+                )
+                if not rest.strip() and blank == none:
                     rest = ""
                 prompts[role] = rest
         fills = mask_tokens(folder) if self.fill_token is None else (self.fill_token,)

@@ -310,3 +310,13 @@ def test_a_marker_may_be_followed_by_words(tmp_path, case, prompts, markers, kep
     numbers = [None if marker is None else entries.index(marker) for marker in markers]
     assert [head.query_marker, head.document_marker] == numbers
     assert bundle.prompts == dict(zip(ROLES, kept, strict=True))
+
+
+def test_a_space_behind_a_marker_is_a_token_of_an_empty_query(tmp_path):
+    """As theirs, whose tokenizer puts a space before all other texts itself."""
+    write_multi_vectors(tmp_path / "source", "own")
+    spaces = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
+    said = {"tokenizer.json": {"pre_tokenizer": spaces | {"add_prefix_space": True}}}
+    said |= {ST: {"prompts": {"query": "[Q]  "}}, BERT: {"query_expansion": None}}
+    encoder = Encoder(imported(tmp_path, files=said), threads=1)
+    assert np.diff(encoder.encode_query(["", "a"], kind="multi").splits).tolist() == [4, 4]
