@@ -1,13 +1,17 @@
-"""--chunk: a vector for each sentence, paragraph or run of tokens, none lost and none twice."""
+"""--chunk: a vector for each sentence, paragraph or run of tokens; --chunk_context before it."""
 
 import json
 import re
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
-from tests.support.command import record, rejected, rows, vectors
+from tests.support.command import embed, record, rejected, rows, vectors, write_json
+from tests.support.models.architectures import write_architecture
 from tests.support.models.sentence_transformers import CASES, write_sentence_transformers
 from tests.support.rounding import assert_near
 
@@ -101,3 +105,169 @@ def test_late_chunks_of_a_model_with_modules_on_tokens_are_refused(tmp_path, run
     message = "--chunk_context document takes the mean of hidden"
     run.refused({"in.txt": "a bank\n"}, message, chunk_context="document", **flags)
     run({"in.txt": "a bank\n"}, **flags)
+
+
+MARKDOWN = (
+    "# The river\n\nA bank.\n\n## Red stars ##\n\nSeven of them. Is it?\n\n# End\n\nThe bank."
+)
+TITLED = [
+    {"id": "a", "title": "Seven banks", "part": " two ", "text": "The bank of a river. Red stars!"},
+    {"id": "b", "title": "Straße 北京", "part": None, "text": MARKDOWN},
+    {"id": "c", "title": " ", "part": None, "text": "  Unaffable words? The river bank."},
+    {"id": "d", "title": None, "part": None, "text": MARKDOWN},
+]
+# The context of each chunk of `MARKDOWN`, a paragraph or less
+ABOVE = ["", "The river", "The river", "The river Red stars", "", "End"]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return write_json(tmp_path_factory.mktemp("contexts") / "in.jsonl", *TITLED)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
+def test_a_chunk_has_the_vector_of_prompt_context_and_text(tmp_path, tiny_bundle, source, family):
+    model, prompt = tiny_bundle, "bank: "
+    if family != "bert":
+        write_architecture(tmp_path / "model", family)
+        model = str(tmp_path / "model")
+    flags = {"chunk": "paragraph", "prompt": prompt, "keep_text": True}
+    context = {"chunk_context": "title,part,headings"}
+    assert embed(tmp_path / "out", model, source, **flags, **context) == 0
+    assert embed(tmp_path / "plain", model, source, **flags) == 0
+    found, plain = rows(tmp_path / "out"), rows(tmp_path / "plain")
+    for name in ("id", "chunk", "start", "stop", "text", "truncated"):
+        assert found[name] == plain[name], name
+    before = {"a": ["Seven banks two"], "b": [f"Straße 北京 {one}".strip() for one in ABOVE]}
+    before |= {"c": [""], "d": ABOVE}
+    contexts = [
+        before[name][chunk] for name, chunk in zip(found["id"], found["chunk"], strict=True)
+    ]
+    encoder = bert_embed.load(model)
+    joined = [
+        f"{prompt}{context} {text}" for context, text in zip(contexts, found["text"], strict=True)
+    ]
+    with_context = np.array(list(map(bool, contexts)))
+    assert with_context.sum() == 11
+    wanted = encoder.encode([text for text, has in zip(joined, with_context, strict=True) if has])
+    np.testing.assert_allclose(vectors(tmp_path / "out")[with_context], wanted, atol=1e-5)
+    # Without a context a chunk is the same in both, and so are hashes of texts with headings alone.
+    hashes = dict(zip(found["id"], found["text_hash"], strict=True))
+    same = dict(zip(plain["id"], plain["text_hash"], strict=True))
+    assert [hashes[name] == same[name] for name in "abcd"] == [False, False, True, True]
+    same = (vectors(tmp_path / "out") == vectors(tmp_path / "plain")).all(axis=1)
+    assert same.tolist() == (~with_context).tolist()
+    settings = record(tmp_path / "out")
+    assert settings["vectors"]["chunk_context"] == ["title", "part", "headings"]
+    assert settings["run"] != record(tmp_path / "plain")["run"]
+    assert "chunk_context" not in record(tmp_path / "plain")["vectors"]
+
+
+def test_late_chunks_leave_the_context_out_of_their_mean(run, tiny_bundle, source):
+    flags = {"chunk": "sentence", "prompt": "red: ", "keep_text": True}
+    flags |= {"max_seq_length": 64, "no_normalize": True, "chunk_context": "title,document"}
+    output = run(source, **flags)
+    plain = rows(run(source, "plain", **flags | {"chunk_context": "document"}))
+    found = rows(output)
+    for name in ("id", "chunk", "start", "stop", "text"):
+        assert found[name] == plain[name], name
+    encoder = bert_embed.load(tiny_bundle)
+    for document in TITLED:
+        own = [row for row, name in enumerate(found["id"]) if name == document["id"]]
+        context = (document["title"] or "").strip()
+        text = f"{context} {document['text']}" if context else document["text"]
+        shift = len(text) - len(document["text"])
+        tokens = encoder.units(text, prompt="red: ", max_seq_length=64)
+        wanted = [
+            tokens.vectors[
+                (tokens.starts >= found["start"][row] + shift)
+                & (tokens.stops <= found["stop"][row] + shift)
+            ].mean(0)
+            for row in own
+        ]
+        np.testing.assert_allclose(vectors(output)[own], wanted, atol=1e-5)
+    # In windows, each of which has the context before it, no chunk is lost.
+    output = run(source, "windows", **flags | {"max_seq_length": 16, "chunk": "sentence:40"})
+    assert " ".join(rows(output)["text"]).split() == " ".join(found["text"]).split()
+    assert np.isfinite(vectors(output)).all()
+
+
+@pytest.mark.parametrize("context", ["title", "title,document"])
+def test_a_long_context_is_cut_and_counted_and_chunks_leave_room(run, tiny_bundle, context):
+    text = "the bank of a river. " * 12
+    titles = {"long": "river bank " * 40, "word": "x" * 90, "short": "red star"}
+    source = [{"id": name, "title": title, "text": text} for name, title in titles.items()]
+    flags = {"chunk": "tokens", "max_seq_length": 16, "keep_text": True, "chunk_context": context}
+    output = run({"in.jsonl": source}, **flags)
+    said = "contexts of 2 documents were cut, at half of what the model reads at a time"
+    assert said in run.out
+    assert record(output)["cut_contexts"] == 2
+    found = rows(output)
+    assert "".join(found["text"]).replace(" ", "") == 3 * text.replace(" ", "")
+    if context == "title":
+        assert max(found["num_tokens"]) <= 16
+        first, encoder = found["id"].index("long"), bert_embed.load(tiny_bundle)
+        before = "river bank " * 3 + "river "  # half of what it reads
+        wanted = encoder.encode(before + found["text"][first])
+        np.testing.assert_allclose(vectors(output)[first], wanted, atol=1e-5)
+
+
+def test_every_kind_of_input_gives_the_same_contexts(tmp_path, run, tiny_bundle, source):
+    flags = {"chunk": "sentence", "chunk_context": "title,part"}
+    table = pa.Table.from_pylist(TITLED)
+    title = table["title"].combine_chunks().dictionary_encode()
+    pq.write_table(table.set_column(1, "title", title), tmp_path / "in.parquet")
+    csv.write_csv(table, tmp_path / "in.csv")
+    output = run(source, **flags)
+    for kind in ("csv", "parquet"):
+        other = run(tmp_path / f"in.{kind}", kind, **flags)
+        np.testing.assert_allclose(vectors(other), vectors(output), atol=1e-6)
+        assert rows(other)["text_hash"] == rows(output)["text_hash"]
+    again = {"chunk": "sentence", "chunk_context": ["title", "part"], "report": False}
+    call = bert_embed.embed(str(source), str(tmp_path / "call"), model=tiny_bundle, **again)
+    assert call["run"] == record(output)["run"]
+
+
+def test_a_column_called_headings_is_not_the_headings_of_markdown(run, tiny_bundle):
+    source = {"in.jsonl": [{"id": "a", "headings": "red star", "text": "# The river\n\nA bank."}]}
+    encoder = bert_embed.load(tiny_bundle)
+    for number, (name, context) in enumerate(
+        (("headings", "The river"), ("headings,column:headings", "red star The river"))
+    ):
+        output = run(source, str(number), chunk="paragraph", chunk_context=name)
+        wanted = encoder.encode(f"{context} A bank.")
+        np.testing.assert_allclose(vectors(output)[1], wanted, atol=1e-5)
+
+
+def test_a_document_whose_title_changed_is_embedded_again(run, source):
+    flags = {"chunk": "sentence", "chunk_context": "title,headings"}
+    first = run(source, "day1", **flags)
+    changed = [TITLED[0] | {"title": "Eight banks"}, *TITLED[1:3]]
+    changed.append(TITLED[3] | {"title": "new"})
+    second = run({"day2.jsonl": changed}, "day2", skip_existing=first, **flags)
+    counts = record(second)["counts"]
+    assert (counts["embedded"], counts["skipped"]) == (2, 2)
+    assert set(rows(second)["id"]) == {"a", "d"}
+
+
+def test_what_cannot_be_a_context_is_refused_before_work(tmp_path, run):
+    table = pa.table({"id": ["a"], "title": ["t"], "text": ["The bank."], "n": [1]})
+    pq.write_table(table, tmp_path / "in.parquet")
+    run.written({"in.jsonl": table.to_pylist(), "in.txt": "The bank.\n"})
+    for suffix, context, said in (
+        ("jsonl", "headline", "--chunk_context headline is not in the first"),
+        ("parquet", "headline", "--chunk_context headline is not a column of"),
+        ("parquet", "n", "is int64; must be a string"),
+        ("txt", "title", "--chunk_context title is a column of JSON lines"),
+        ("jsonl", "title,title", "must name columns, each once"),
+        ("jsonl", "headings,document", "--chunk_context headings conflicts with document"),
+    ):
+        source = tmp_path / f"in.{suffix}"
+        run.refused(source, said, chunk="sentence", chunk_context=context)
+
+
+def test_a_context_that_is_no_string_is_rejected_with_its_reason(run):
+    lines = [TITLED[0], TITLED[1] | {"title": 7}]
+    output = run({"in.jsonl": lines}, chunk="sentence", chunk_context="title")
+    found = [(each["id"], each["reason"]) for each in rejected(output)]
+    assert found == [("b", "context is not a string")]

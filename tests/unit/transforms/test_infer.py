@@ -1,4 +1,4 @@
-"""RunInference over blocks: vectors go back to their documents, a bad row takes nobody along."""
+"""Blocks through tokenizer and model: equal rows run once, a bad one takes nobody along."""
 
 from functools import partial
 
@@ -10,6 +10,7 @@ from apache_beam.coders import registry
 from apache_beam.testing.util import assert_that, equal_to
 
 from bert_embed.backends.choose import load_engine
+from bert_embed.base.arrays import text_hashes
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
 from bert_embed.model import Embedder
@@ -19,10 +20,15 @@ from bert_embed.transforms.blocks import DocumentBlock, EmbeddingBlock, TokenBlo
 from bert_embed.transforms.infer import BlockModelHandler, EmbedBlocks
 from bert_embed.transforms.parts import BlockSpec, Part
 from bert_embed.transforms.steps import BlockCoder, activity, current_activity
-from bert_embed.transforms.tokenize import TokenizeBlocks, token_block
+from bert_embed.transforms.tokenize import TokenizeBlocks, hashed_texts, token_block
 from tests.support.blocks import read_blocks
 from tests.support.engines import load_watched
 from tests.support.rounding import assert_near
+
+
+def documents(texts, **columns):
+    places = pa.array([f"in.txt:{n}" for n in range(len(texts))], pa.string())
+    return DocumentBlock(Part(0, 0, records=len(texts)), places, texts, places, **columns)
 
 
 def embedded(bundle, texts, spec):
@@ -33,12 +39,11 @@ def embedded(bundle, texts, spec):
         if (ids == number).any():
             raise ArithmeticError("a text would stand here")
 
-    places = pa.array([f"in.txt:{n}" for n in range(len(texts))])
-    block = DocumentBlock(Part(0, 0, records=len(texts)), places, texts, places)
     engine = partial(load_watched, fail)
     embedder = Embedder(bundle, VectorSpec(), threads=1, load_engine=engine)
     handler = BlockModelHandler(bundle.path, bundle.fingerprint, VectorSpec(), spec, 64, 1)
-    return handler.run_inference(token_block(block, embedder.tokenizer, spec), embedder)[0]
+    block = token_block(documents(texts), embedder.tokenizer, spec)
+    return handler.run_inference(block, embedder)[0]
 
 
 def test_documents_of_a_failed_row_are_rejected_alone(tiny_bundle):
@@ -151,3 +156,51 @@ def test_blocks_of_a_pipeline_have_this_coder(tiny_bundle, tmp_path):
     for each, kind in (kinds | {tokens | EmbedBlocks(handler): EmbeddingBlock}).items():
         assert each.element_type is kind
         assert isinstance(registry.get_coder(kind), BlockCoder)
+
+
+def reasons(block):
+    return [(each.source, each.reason) for each in block.part.rejected]
+
+
+def test_a_text_without_tokens_is_rejected_alone(tiny_bundle):
+    block = documents(["a", "\u200b\x00", "a", "a b c d e f"])
+    found = token_block(block, load_tokenizer(read_bundle(tiny_bundle)), TextSpec(5))
+    assert found.ids.to_pylist() == ["in.txt:0", "in.txt:2", "in.txt:3"]
+    assert found.layout.row.tolist() == [0, 0, 1]
+    assert found.layout.num_tokens.tolist() == [3, 3, 5]
+    assert found.layout.truncated.tolist() == [False, False, True]
+    assert reasons(found) == [("in.txt:1", "no tokens")]
+
+
+def test_a_text_too_long_is_rejected_where_asked(tiny_bundle):
+    block = documents(["a b c", "a b c d", "\x00", "e"])
+    spec = TextSpec(5, long_text="reject")
+    found = token_block(block, load_tokenizer(read_bundle(tiny_bundle)), spec)
+    assert found.ids.to_pylist() == ["in.txt:0", "in.txt:3"]
+    assert reasons(found) == [("in.txt:1", "text too long"), ("in.txt:2", "no tokens")]
+    assert [each.record for each in found.part.rejected] == ["a b c d", "\x00"]
+
+
+def test_equal_windows_run_once(tiny_bundle):
+    block = documents(["a b a b a b", "a b"])
+    spec = TextSpec(4, long_text="window", overlap=0)
+    found = token_block(block, load_tokenizer(read_bundle(tiny_bundle)), spec)
+    assert found.layout.windows.splits.tolist() == [0, 3, 4]
+    assert found.layout.row.tolist() == [0, 0, 0, 0]
+    assert len(found.layout.rows.input_ids) == 4
+
+
+def test_what_is_embedded_is_what_is_hashed():
+    pairs = documents(["a", "a", "ab"], texts_b=["b", "", ""])
+    words = documents(["a b", "a b", "a b"], words=[["a", "b"], ["a b"], None])
+    single = documents(["a", "a b"])
+    assert len(set(hashed_texts(pairs))) == 3
+    assert hashed_texts(pairs)[1] == hashed_texts(single)[0]
+    assert len(set(hashed_texts(words))) == 2
+    assert hashed_texts(words)[2] == hashed_texts(single)[1]
+
+
+def test_text_hashes_are_the_same_everywhere():
+    """XXH3 of UTF-8, as the algorithm's own test vectors have it for the empty input."""
+    assert text_hashes([""])[0] == 0x2D06800538D394C2
+    assert text_hashes(["a", "b"])[0] != text_hashes(["a", "b"])[1]
