@@ -74,7 +74,7 @@ COLUMNS = Keys(
         "csv_header": None,
         "base": "",
     },
-    free=("loads",),  # as output_format says
+    free=("loads", "no_ids"),  # as output_format and the id say
 )
 # Where None is hashed among them: the value of a column that is gone, in all runs without it.
 _GONE = 3

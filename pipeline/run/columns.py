@@ -28,6 +28,7 @@ from bert_embed.transforms.listing import folder_above
 from bert_embed.transforms.output_folder import SETTINGS_FILE, settings_places
 from bert_embed.transforms.parts import AS_UTF8, WHOLE_FILES, InputFile
 from bert_embed.transforms.read.columns import (
+    ID,
     Columns,
     joined_fields,
     nested_value,
@@ -196,8 +197,9 @@ def input_columns(options: Options, files: list[InputFile]) -> tuple[Columns, st
         _refuse_wrapped(fields, columns)
     like_id = None
     if options.id_column is None:
-        columns = replace(columns, id=_default_id(looked, columns))
-        like_id = _like_id(looked) if columns.id is None else None
+        found = _default_id(looked, columns)
+        columns = replace(columns, id=found, no_ids=found is None)
+        like_id = _like_id(looked) if found is None else None
     _check_json(looked, files, columns, typed)
     for fields in looked:
         if fields.file.footer is not None:
@@ -237,7 +239,6 @@ def _first_lists(fields: _Fields, columns: Columns) -> list[dict[str, Any]]:
     return [{columns.text: text} for text in first.contents[0].table[0].to_pylist()]
 
 
-_ID = "id"
 _NAME_IDS = (
     f"name the column of the ids with --id_column, or give --id_column '{NO_ID_COLUMN}' to name "
     "every document by its place"
@@ -255,15 +256,15 @@ def _default_id(looked: Sequence[_Fields], columns: Columns) -> str | None:
     if True not in first:
         if (late := _with_late_id(looked, columns)) is not None:
             raise UsageError(
-                f"--input {late}: its first records have no {_ID}, but later ones do; {_NAME_IDS}"
+                f"--input {late}: its first records have no {ID}, but later ones do; {_NAME_IDS}"
             )
         return None
     if False in first:
         raise UsageError(
-            f"--input {first[False]} has no {_ID}, but {first[True]} has one; embed them in two "
+            f"--input {first[False]} has no {ID}, but {first[True]} has one; embed them in two "
             f"runs, or {_NAME_IDS}"
         )
-    return _ID
+    return ID
 
 
 def _with_late_id(looked: Sequence[_Fields], columns: Columns) -> str | None:
@@ -274,7 +275,7 @@ def _with_late_id(looked: Sequence[_Fields], columns: Columns) -> str | None:
             continue
         for lines in block_lines(replace(file.as_block(), read_through=True), 1 << 20):
             records = first_records(lines) if b'"id"' in lines.data else ()
-            if any(_has_text(one, columns) and one.get(_ID) is not None for one in records):
+            if any(_has_text(one, columns) and one.get(ID) is not None for one in records):
                 return file.info.path
             if (left := left - lines.size) <= 0:
                 return None
@@ -294,7 +295,7 @@ _LIKE_IDS = (
 
 def _like_id(looked: Sequence[_Fields]) -> str | None:
     """The field that most likely holds the ids, of those that have another name than `id`."""
-    names = {name.strip() for fields in looked for name in fields.names} - {_ID}
+    names = {name.strip() for fields in looked for name in fields.names} - {ID}
     plain = {name: "".join(filter(str.isalnum, name)).lower() for name in names}
     likely = [name for name in sorted(names) if plain[name] in _LIKE_IDS]
     return min(likely, key=lambda name: _LIKE_IDS.index(plain[name]), default=None)
@@ -303,13 +304,13 @@ def _like_id(looked: Sequence[_Fields]) -> str | None:
 def _has_id(fields: _Fields, columns: Columns) -> bool | None:
     """Whether the documents of a file have the field `id`; None if it shows no document."""
     if fields.file.format != "jsonl":
-        return _ID in [name.strip() for name in fields.names]
+        return ID in [name.strip() for name in fields.names]
     documents = [record for record in fields.records if _has_text(record, columns)]
-    count = sum(record.get(_ID) is not None for record in documents)
+    count = sum(record.get(ID) is not None for record in documents)
     if 0 < 2 * count < len(documents):
         raise UsageError(
             f"--input {fields.file.info.path}: of its first {len(documents):,} records with a text "
-            f"{count:,} {'has' if count == 1 else 'have'} an {_ID}; {_NAME_IDS}"
+            f"{count:,} {'has' if count == 1 else 'have'} an {ID}; {_NAME_IDS}"
         )
     return count > 0 if documents else None
 

@@ -14,6 +14,7 @@ from bert_embed.settings import DOCUMENT_CONTEXT
 from bert_embed.transforms.ledger import is_nothing, problem
 from bert_embed.transforms.listing import HIDDEN, LINKS, OF_RUNS
 from bert_embed.transforms.parts import BLOCK_SKIPPED
+from bert_embed.transforms.read.columns import ID
 
 # Which flags help where much of a text did not reach the model.
 ADVICE = {
@@ -173,7 +174,13 @@ def _unfit_lines(record: RunRecord) -> Iterator[str]:
     kinds = record.input.extra_columns or {}
     for name, count in record.numbers.unfit.items():
         kind, values = kinds.get(name, ""), counted(count, "value is", "values are")
-        if record.table is not None and kind.startswith("list"):
+        if name == ID:  # no extra column's name
+            late = counted(count, "document has", "documents have")
+            yield (
+                f"warning: {late} an {ID}, which the first records lack, so that places name all; "
+                f"with --id_column {ID} the others are rejected"
+            )
+        elif record.table is not None and kind.startswith("list"):
             nulls = "null elements, which no ARRAY of BigQuery holds"
             yield f"warning: extra column {name}: {values} left out: {nulls}, or not {kind}"
         else:

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from bert_embed.base.errors import InputError
 
-_DEFAULTS = {"text_column": "text", "id_column": "id"}
+ID = "id"  # the field that is the id if nobody names one
+_DEFAULTS = {"text_column": "text", "id_column": ID}
 _MOST_NAMED = 30  # columns that a message lists
 
 # How fields of CSV hold separators: "none" takes quotes as characters; "escaped" also reads
@@ -29,6 +30,7 @@ class Columns:
     # The field: a string, or a list of words; with commas, fields whose strings are joined
     text: str = "text"
     id: str | None = None  # the field; None: a record's place in its file
+    no_ids: bool = False  # whether nobody named one, and the first records have none
     base: str = ""  # the folder, with a slash, that such places are relative to
     text_b: str | None = None  # the field of the second text
     extra: pa.Schema | None = None  # names and types of what is passed through to the output

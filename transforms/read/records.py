@@ -20,7 +20,7 @@ from bert_embed.base.arrays import splits_of, sums_of
 from bert_embed.base.errors import SettingError
 from bert_embed.transforms.blocks import join
 from bert_embed.transforms.parts import BLANK_LINE, BadRecordError, Rejected
-from bert_embed.transforms.read.columns import Columns, nested_value
+from bert_embed.transforms.read.columns import ID, Columns, nested_value
 
 # Types that a column of a text format can have, by their names in --extra_columns; CSV has no
 # lists.
@@ -248,7 +248,8 @@ class Documents:
     words: list[list[str] | None] | None = None
     contexts: list[str] | None = None
     extra: pa.Table | None = None
-    unfit: Counter[str] = field(default_factory=Counter)  # values of extra columns that are null
+    # Values of extra columns that are null, and ids that are not used
+    unfit: Counter[str] = field(default_factory=Counter)
 
 
 _NO_DOCUMENTS = Documents(pa.array([], pa.string()), [], pa.array([], pa.string()), [])
@@ -280,6 +281,8 @@ def _completed(documents: Documents, columns: Columns, listed: bool) -> Document
 def record_of(fields: Mapping[str, Any], columns: Columns, extra: tuple[Any, ...] = ()) -> Record:
     """The document of a record with its extra columns' values; BadRecordError if there is none."""
     document = id_of(fields, columns.id) if columns.id else None
+    if columns.no_ids and fields.get(ID) is not None:
+        document = ""  # counted
     words = None
     if len(columns.texts) > 1:
         values = _strings(fields, columns.texts, "text")
@@ -327,6 +330,8 @@ def documents_of(
         map(list, zip(*records, strict=True)) if records else ([],) * 6
     )
     unfit: Counter[str] = Counter()
+    if columns.no_ids and (late := len(ids) - ids.count(None)):
+        unfit[ID] = late
     documents = Documents(
         ids=pa.array(ids, pa.string()) if columns.id else sources,
         texts=texts,

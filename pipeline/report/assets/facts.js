@@ -119,7 +119,7 @@ function rejectedSection() {
   if (columns.length) {
     parts.push(
       quiet(
-        `Values that do not fit the type of their extra column, and are null: ${columns.map(([name, count]) => `${name} ${whole(count)}`).join(", ")}.`,
+        `Values that no column of the output could take: ${columns.map(([name, count]) => `${name} ${whole(count)}`).join(", ")}.`,
       ),
     );
   }
