@@ -7,6 +7,7 @@ import pytest
 
 from bert_embed.bundle.bundle import load_tensors, read_bundle
 from bert_embed.pipeline.cli import main
+from tests.support.command import flip
 from tests.support.models.heads import write_classifier
 from tests.support.models.sentence_transformers import CASES, QUERY, write_sentence_transformers
 from tests.support.models.tiny import write_tiny_huggingface
@@ -93,9 +94,7 @@ def test_verify_prints_its_figures(sentence_bundle, command):
 
 def test_verify_ends_with_1_where_a_file_differs(tiny_bundle, tmp_path, command):
     copy = shutil.copytree(tiny_bundle, tmp_path / "copy")
-    path = copy / "vocab.txt"
-    data = path.read_bytes()
-    path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    flip(copy / "vocab.txt", 0)
     said = command("model", "verify", copy, code=1)
     assert said.out == ""
     assert said.err.startswith(f"error: {copy}: ")

@@ -155,6 +155,13 @@ def files(output: Path) -> dict[str, bytes]:
     return {str(path.relative_to(output)): path.read_bytes() for path in sorted(found)}
 
 
+def flip(path: Path, at: int | None = None) -> None:
+    """Changes a bit of a file: of the byte in its middle, or of another."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 if at is None else at] ^= 1
+    path.write_bytes(data)
+
+
 def stray(output: Path) -> list[str]:
     """Temporary files that were left behind."""
     return [path.name for path in output.rglob(".*")]

@@ -14,7 +14,7 @@ import bert_embed
 from bert_embed.pipeline.cli import main
 from bert_embed.results.chain import EarlierLists
 from bert_embed.results.run_record import read_record
-from tests.support.command import embed, record, rows
+from tests.support.command import embed, flip, record, rows
 from tests.support.daily import some_texts, write
 from tests.support.servers.gcs import behind
 
@@ -139,12 +139,6 @@ def test_a_chain_on_a_store(tmp_path, gcs, monkeypatch, tiny_bundle):
 
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
-
-
-def flip(path: Path) -> None:
-    data = path.read_bytes()
-    at = len(data) // 2
-    path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
 
 
 def of_another(path: Path) -> None:

@@ -15,16 +15,11 @@ from tests.support.command import (
     data_files,
     files,
     flags_of,
+    flip,
     record,
     rejected,
     say_status,
 )
-
-
-def flip(path):
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 16
-    path.write_bytes(data)
 
 
 def cut(path):

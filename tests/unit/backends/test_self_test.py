@@ -11,6 +11,7 @@ import pytest
 from bert_embed.backends.probe import compare, probe_outputs, verify
 from bert_embed.bundle.bundle import WEIGHTS, load_tensors, read_bundle, write_metadata
 from bert_embed.text.tokenizer import load_tokenizer
+from tests.support.command import flip
 from tests.support.models import plain_bert
 from tests.support.models.folder import imported
 from tests.support.models.sentence_transformers import dense, write_sentence_transformers
@@ -60,10 +61,7 @@ def test_the_probe_holds_what_plain_numpy_gives(tmp_path):
 
 
 def test_a_flipped_byte_is_named_and_nothing_is_computed(copied):
-    weights = Path(copied.path, WEIGHTS)
-    data = bytearray(weights.read_bytes())
-    data[100] ^= 1
-    weights.write_bytes(data)
+    flip(Path(copied.path, WEIGHTS), 100)
     found = verify(copied)
     assert found.damaged == (WEIGHTS,)
     assert found.outputs == ()

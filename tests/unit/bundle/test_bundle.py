@@ -9,6 +9,7 @@ from bert_embed.backends.tensorflow.model import TensorFlowModule
 from bert_embed.bundle.bundle import WEIGHTS, read_bundle, write_metadata
 from bert_embed.settings import TextSpec
 from bert_embed.transforms.infer import BlockModelHandler
+from tests.support.command import flip
 from tests.support.models.folder import change, imported
 from tests.support.models.tiny import write_tiny_huggingface
 
@@ -74,9 +75,7 @@ def test_a_missing_or_cut_file_is_found_at_once(copied):
     ("name", "engine"), [(WEIGHTS, "tensorflow"), ("float32.tflite", "litert")]
 )
 def test_a_flipped_byte_is_found_before_an_engine_reads_it(copied, name, engine):
-    data = bytearray((copied / name).read_bytes())
-    data[len(data) // 2] ^= 1
-    (copied / name).write_bytes(data)
+    flip(copied / name)
     bundle = read_bundle(copied)
     damage = re.escape(f"{name} is damaged or was changed (sha256")
     text_spec = TextSpec(bundle.max_seq_length)

@@ -14,7 +14,7 @@ from bert_embed.base.errors import InputError, SettingError
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.bundle.cache import cache_folder, call_apart
 from bert_embed.bundle.find import resolve_model
-from tests.support.command import files_of_at_most
+from tests.support.command import files_of_at_most, flip
 from tests.support.models.folder import change, imported, refused, snapshot_folder
 from tests.support.models.heads import write_splade
 from tests.support.models.sentence_transformers import write_sentence_transformers
@@ -60,9 +60,7 @@ def test_a_model_folder_is_imported_once_and_again_when_it_changed_or_is_damaged
     os.truncate(f"{bundle.path}/vocab.txt", 5)
     assert resolve_model(str(source)).fingerprint == bundle.fingerprint
     assert [str(path) for path in cache.iterdir()] == [bundle.path]
-    data = bytearray((source / "model.safetensors").read_bytes())
-    data[-1] ^= 1  # the size is the same
-    (source / "model.safetensors").write_bytes(data)
+    flip(source / "model.safetensors", -1)  # the size is the same
     os.utime(source / "model.safetensors", (1, 1))  # and the time, as of archives without times
     assert resolve_model(source).fingerprint != bundle.fingerprint
 

@@ -14,6 +14,7 @@ from bert_embed.encoder import Encoder
 from bert_embed.importers import import_model
 from bert_embed.importers.sources import unpack
 from bert_embed.pipeline.cli import main
+from tests.support.command import flip
 from tests.support.models.folder import change
 from tests.support.models.google import write_tiny_hub
 
@@ -220,9 +221,7 @@ def test_an_archive_that_is_none_or_holds_no_model_is_named(tmp_path):
     (tmp_path / "cut.tar.gz").write_bytes(b"\x1f\x8b\x08\x00")
     change(tmp_path / "folder", {"weights": bytes(5000)})
     damaged = pack(tmp_path / "folder", tmp_path / "damaged.tar.gz")
-    data = bytearray(damaged.read_bytes())
-    data[-8] ^= 1  # of gzip's checksum
-    damaged.write_bytes(data)
+    flip(damaged, -8)  # of gzip's checksum
     (tmp_path / "folder" / "weights").unlink()
     pack(tmp_path / "folder", tmp_path / "empty.tar.gz")
     tarfile.open(tmp_path / "nothing.tar.gz", "w:gz").close()

@@ -21,7 +21,7 @@ from bert_embed.transforms.read import reader
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import cut_file, document_blocks
 from tests.support.blocks import read_input, texts_of
-from tests.support.command import block_records, embed, files, record, rows
+from tests.support.command import block_records, embed, files, flip, record, rows
 
 STREAMS = {
     "gz": gzip.compress,
@@ -95,13 +95,10 @@ def test_a_stored_text_that_changed_is_refused_by_name(tmp_path):
     output.prepare()
     cut = list(cut_file(spec, parts_of(1000, 1 << 12), output))
     for text in (tmp_path / "out/_state/texts").iterdir():
-        data = bytearray(text.read_bytes())
-        data[len(data) // 2] ^= 1
-        text.write_bytes(data)
+        flip(text)
         with pytest.raises(StorageError, match=f"{text} is not as it was written"):
             read(cut, 1000, 1 << 12)
-        data[len(data) // 2] ^= 1
-        text.write_bytes(data)
+        flip(text)
     whole = read([spec], 1000, 1 << 12)
     assert len(whole) > 20
     assert read(cut, 1000, 1 << 12) == whole
