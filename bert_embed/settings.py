@@ -48,6 +48,7 @@ HEADINGS = "headings"  # in chunk_context, the headings of Markdown above a chun
 DOCUMENT_CONTEXT = "document"  # in chunk_context, all of it: a chunk is the mean of its tokens
 COLUMN = "column:"  # in chunk_context, before the name of a column that it may stand before
 KIND_OF = {"top_k": "sparse"}  # settings of TextSpec that are of one kind of vectors
+OF_SINGLES = ("sparse", "multi")  # kinds of vectors that pairs of texts have not
 BY_NAME = "name:"  # before the name of a model's prompt, where its text may stand
 SPECIAL_TOKENS = 2  # [CLS] before, and [SEP] after the text of a row
 

@@ -41,6 +41,7 @@ REFUSED = [
     ("--granularity=token --long_text=windows", "--long_text windows is for vectors of"),
     ("--granularity=token --output_format=jsonl --output_dtype=int8", "with JSON lines of tokens"),
     ("--chunk=sentence --text_b_column=b", "--chunk is for single texts and conflicts"),
+    ("--vectors=multi --text_b_column=b", "--text_b_column is for pairs, which have no multi vec"),
     ("--chunk=tokens:600", "--chunk must have at most 62 tokens"),
     (
         "--chunk=tokens --chunk_context=document --pooling=cls",

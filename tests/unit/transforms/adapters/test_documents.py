@@ -370,6 +370,12 @@ def test_the_kinds_that_are_named_come_together(splade, tmp_path):
         assert_near(kinds["dense"], encoder.encode(text, kind="dense"))
 
 
+def test_pairs_have_no_sparse_vectors(splade):
+    for transform in (EmbedDocuments, bert_embed.BertModelHandler):
+        with pytest.raises(ValueError, match="text_b_column is for pairs, which have no sparse ve"):
+            transform(splade, text_b_column="b")
+
+
 @pytest.mark.parametrize("kinds", [["sparse"], ["dense", "sparse"]], ids=str)
 def test_rows_have_every_kind_of_vector(splade, kinds):
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
