@@ -61,7 +61,7 @@ from bert_embed.storage.local import (
 )
 
 _LOG = logging.getLogger(__name__)
-_IMPORTERS = 5  # increased when the same files are imported to a bundle with other ids or vectors
+_IMPORTERS = 6  # increased when the same files are imported to a bundle with other ids or vectors
 _COPIED_BYTES = 8 << 20  # at a time
 
 

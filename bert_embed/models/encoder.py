@@ -91,6 +91,13 @@ class Ops(Protocol):
         places of the second token minus the first, from `1 - positions` on.
         """
 
+    def sighted(self, reach: int) -> Any:
+        """Returns `[tokens, 1]`, 0 for tokens that see none so far away, else 1; None: all see one.
+
+        Only those that no token sees, at the end of a row, may see none.
+        """
+        return None
+
     def attention(
         self, x: Any, layer: str, added: Any = None, rotation: tuple[Any, Any] | None = None
     ) -> Any:

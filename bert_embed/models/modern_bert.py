@@ -156,6 +156,7 @@ class ModernBertConfig(RotaryConfig):
         yield x
         rotations = {kind: rotation_of(ops, kind) for kind in _THETAS}
         window = ops.by_distance("window")
+        sighted = ops.sighted(self.reaches["window"])
         for number, layer in enumerate(self.layer_names):
             full = number in self.full_attention
             attended = ops.attention(
@@ -164,6 +165,8 @@ class ModernBertConfig(RotaryConfig):
                 None if full else window,
                 rotations[_FULL if full else _SLIDING],
             )
+            if not full and sighted is not None:  # nothing is mixed from nothing, as by PyTorch
+                attended = ops.multiply(attended, sighted)
             x = ops.add(x, ops.product(attended, f"{layer}/attention_output"))
             inner = gated(ops, ops.norm(x, f"{layer}/output_norm"), layer, self.hidden_act)
             x = ops.add(x, ops.product(inner, f"{layer}/output"))

@@ -369,6 +369,14 @@ class _PackedOps(ArrayOps):
         columns = np.clip(middle + places[None] - places[:, None], 0, rows.shape[1] - 1)
         return _Added(rows[:, columns][None], self.config.reaches.get(table))
 
+    def sighted(self, reach: int) -> jax.Array | None:
+        layout = self._layout
+        if self._text_of_keys is layout.text:
+            return None
+        seen = layout.count((self._text_of_keys == layout.text).astype(jnp.float32))[..., 0]
+        most = jnp.einsum("rtl,rt->rl", layout.of_text, seen, precision=_HIGHEST) + reach
+        return (layout.position < most).astype(jnp.float32)[..., None]
+
     def attention(
         self,
         x: jax.Array,

@@ -221,6 +221,20 @@ class _LiteRTOps(Ops):
             shape=[len(scores), 1, -1, -1],
         )
 
+    def sighted(self, reach: int) -> int | None:
+        if self._unseen is None:
+            return None
+        graph, options = self._graph, schema.ReducerOptionsT(keepDims=True)
+        cast = schema.CastOptionsT(schema.TensorType.INT32, schema.TensorType.FLOAT32)
+        seen = graph.add("CAST", self.inputs[-1], options=cast)
+        most = graph.add("SUM", seen, graph.numbers(1), options=options, shape=[-1, 1])
+        most = graph.add("ADD", most, graph.constant(np.array(reach, np.float32)))
+        places = self._cut(np.arange(self._config.max_position_embeddings, dtype=np.float32))
+        # At least 1 for a token that sees one, and at most 0 for another
+        near = graph.add("RELU", graph.add("SUB", most, places, shape=[-1, -1]))
+        near = graph.add("MINIMUM", near, graph.constant(np.array(1, np.float32)))
+        return graph.add("RESHAPE", near, graph.numbers(-1, 1), shape=[-1, 1])
+
     def attention(
         self, x: int, layer: str, added: int | None = None, rotation: tuple[int, int] | None = None
     ) -> int:

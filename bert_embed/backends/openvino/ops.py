@@ -86,6 +86,14 @@ class OpenVINOOps(Ops):
         distances = op.subtract(op.unsqueeze(second, _numbers(0)), op.unsqueeze(first, _numbers(1)))
         return op.unsqueeze(op.gather(self._constant(table), distances, _numbers(1)), _numbers(0))
 
+    def sighted(self, reach: int) -> Node | None:
+        if self._mask is None:
+            return None
+        places = np.arange(self._config.max_position_embeddings, dtype=np.int32)
+        seen = op.reduce_sum(self._mask, _numbers([1]), True)
+        near = op.less(self._cut(_constant(places)), op.add(seen, _numbers(reach)))
+        return op.unsqueeze(op.convert(near, "f32"), _numbers(2))
+
     def attention(
         self,
         x: Node,

@@ -129,6 +129,9 @@ class _TensorFlowOps(ArrayOps):
     def add(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         return x + tf.cast(y, x.dtype)
 
+    def multiply(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        return x * tf.cast(y, x.dtype)
+
     def activated(self, x: tf.Tensor, activation: str) -> tf.Tensor:
         return _ACTIVATIONS[activation](x)
 
@@ -145,6 +148,10 @@ class _TensorFlowOps(ArrayOps):
         places = tf.range(self.length) + (self.config.max_position_embeddings - 1)
         places = places[None, :] - tf.range(self.length)[:, None]
         return tf.expand_dims(tf.gather(self.weights[table], places, axis=1), 1) + self._padding
+
+    def sighted(self, reach: int) -> tf.Tensor:
+        near = tf.range(self.length) < tf.reduce_sum(self.mask, axis=1, keepdims=True) + reach
+        return tf.reshape(tf.cast(near, tf.float32), [-1, 1])
 
     def attention(
         self,

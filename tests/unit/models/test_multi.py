@@ -320,3 +320,17 @@ def test_a_space_behind_a_marker_is_a_token_of_an_empty_query(tmp_path):
     said |= {ST: {"prompts": {"query": "[Q]  "}}, BERT: {"query_expansion": None}}
     encoder = Encoder(imported(tmp_path, files=said), threads=1)
     assert np.diff(encoder.encode_query(["", "a"], kind="multi").splits).tolist() == [4, 4]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_token_that_fills_a_query_and_sees_none_is_the_mask_alone(tmp_path, engine):
+    """As in PyTorch: where all layers have a window it has the same vector in every query."""
+    write_multi_vectors(tmp_path / "source", "own")
+    window = {"layer_types": ["sliding_attention"] * 4, "local_attention": 4}
+    bundle = imported(tmp_path, files={"config.json": window})
+    encoder = Encoder(bundle, threads=1, load_engine=ENGINES[engine])
+    queries = encoder.encode_query(["a", "the bank", "of a river"], kind="multi")
+    far = [rows[-1] for rows in queries.rows()]
+    np.testing.assert_allclose(far, [queries.rows()[0][-2]] * 3, atol=1e-5)
+    assert np.abs(far[0] - queries.rows()[0][4]).max() > 1e-3  # which sees the text
