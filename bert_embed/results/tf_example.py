@@ -22,7 +22,7 @@ import pyarrow as pa
 from bert_embed.base.arrays import splits_of
 from bert_embed.base.errors import InputError, required
 from bert_embed.models.heads.head import EMBEDDING, Kind, Settings, Type
-from bert_embed.results.columns import INTEGERS, Columns, WantedColumns
+from bert_embed.results.columns import FACTS, INTEGERS, Columns, WantedColumns
 from bert_embed.results.names import output_dtype
 
 HEADER, FOOTER = 12, 4  # bytes before and after a record
@@ -314,14 +314,15 @@ def _feature(name: str, column: pa.Array, dtype: str) -> Feature:
 
 
 _FEATURES = {"float32": float, "int32": int}  # by the numbers of a column; bytes for others
+_NUMBERS = dict.fromkeys((*FACTS, *INTEGERS), pa.int32())  # columns by name, with their types
+_NUMBERS |= {"truncated": pa.bool_(), "text_hash": pa.int64()}
 _BUFFER = 1 << 20  # bytes of a file that are read at a time
 
 
 def read_tfrecord(source: BinaryIO, wanted: WantedColumns) -> Iterator[Columns]:
     """Yields the wanted columns of some rows at a time, as far as Examples have them."""
     # In the order of the other formats, of which outputs are exported together
-    kinds: dict[str, type] = {"id": bytes, **dict.fromkeys(INTEGERS, int), "text": bytes}
-    kinds["text_hash"] = int
+    kinds: dict[str, type] = {"id": bytes, **dict.fromkeys(_NUMBERS, int), "text": bytes}
     kinds = {feature: kind for feature, kind in kinds.items() if wanted.has(feature)}
     types = wanted.stored
     numbers = {name: _FEATURES.get(one.numbers, bytes) for name, one in types.items()}
@@ -335,7 +336,7 @@ def read_tfrecord(source: BinaryIO, wanted: WantedColumns) -> Iterator[Columns]:
         for feature, kind in kinds.items():
             column = features[feature].values
             if len(column) and kind is int:
-                columns[feature] = pa.array(column, pa.int32() if feature in INTEGERS else None)
+                columns[feature] = pa.array(column).cast(_NUMBERS[feature])
             elif len(column):
                 columns[feature] = pa.array([text.decode() for text in column.tolist()])
         if "id" in columns and "id" in wanted.types:

@@ -19,6 +19,7 @@ FLAGS = {
     "document": {},
     "chunk": {"chunk": "sentence", "keep_text": True},
     "lines": {"output_format": "jsonl"},
+    "records": {"output_format": "tfrecord"},
 }
 
 
@@ -46,12 +47,12 @@ def data(folder):
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [("document", dtype) for dtype in ("float32", "float16", "bfloat16", "int8", "ubinary")]
-    + [("chunk", "int8"), ("lines", "int8")],
+    + [("chunk", "int8"), ("lines", "int8"), ("records", "float32")],
 )
 def test_files_are_those_of_an_embed_with_this_number_type(runs, tmp_path, export, name, dtype):
     dest = tmp_path / "dest"
     export(runs(name), dest, "parquet", output_dtype=dtype)
-    expected = data(runs(name.replace("lines", "document"), output_dtype=dtype))
+    expected = data(runs("chunk" if name == "chunk" else "document", output_dtype=dtype))
     assert data(dest) == expected
     assert expected
     assert main(["verify", str(dest)]) == 0
