@@ -133,6 +133,9 @@ def is_binary(kind: pa.DataType) -> bool:
 
 def as_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Bytes and UUIDs as strings, which may not be UTF-8, other types as `_stored`."""
+    if (plain := _without_view(column.type)) != column.type:
+        # A cast by Arrow 25 lacks an offset.
+        return as_strings(pa.chunked_array([pa.array(column.to_pylist(), plain)]))
     if pa.types.is_dictionary(column.type):
         return as_strings(column.cast(column.type.value_type))
     if isinstance(column.type, pa.BaseExtensionType) and column.type != pa.uuid():
@@ -203,14 +206,20 @@ def type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
     """The type of a column, or of the field of a struct (`meta.year`); None if there is not one."""
     if name in schema.names:
         number = schema.get_field_index(name)
-        return None if number < 0 else schema.field(number).type
+        return None if number < 0 else _without_view(schema.field(number).type)
     within: Any = schema
     for field in name.split("."):
         is_there = isinstance(within, pa.Schema) or pa.types.is_struct(within)
         if not is_there or within.get_field_index(field) < 0:
             return None
         within = within.field(within.get_field_index(field)).type
-    return within
+    return _without_view(within)
+
+
+def _without_view(kind: pa.DataType) -> pa.DataType:
+    """The type of lists, if this is of views of them, which Arrow writes as it does lists."""
+    is_view = pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
+    return pa.list_(kind.value_type) if is_view else kind
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.ChunkedArray:

@@ -223,6 +223,7 @@ D = decimal.Decimal
         ("c:int64", [pa.array([D("2.00"), D("1.25")])], [2, None], "int64"),
         ("c", [VIEWS], [["x"], ["y", "z"], None], None),
         ("c", [VIEWS, VIEWS[:1]], [["x"]], None),
+        ("c", [pa.array([[1], None, [2, 3]], pa.list_view(pa.int64()))], [[1], None, [2, 3]], None),
         ("c", [pa.array(['{"n": 1}'], pa.json_())], ['{"n": 1}'], "string"),
         ("c", [BOOLS], [1, None], "int8"),
         ("c.year", [pa.array([{"year": 2024}, None])], [2024, None], "int64"),

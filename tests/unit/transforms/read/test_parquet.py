@@ -78,7 +78,11 @@ def test_blocks_are_whole_row_groups_but_for_very_large_ones(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.list_(pa.string()), pa.large_list(pa.large_string()), pa.list_(pa.string(), 2)]
+    "kind",
+    [
+        *(pa.list_(pa.string()), pa.large_list(pa.large_string()), pa.list_(pa.string(), 2)),
+        *(pa.list_view(pa.string()), pa.large_list_view(pa.large_string())),
+    ],
 )
 def test_a_list_of_strings_is_a_text_in_words(tmp_path, kind):
     words = [["New", "York"], ["two words", ""]]
