@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_embed.base.errors import InputError
@@ -57,6 +57,7 @@ RECORDS = {
 }
 
 
+@settings(max_examples=200)
 @given(
     st.lists(st.sampled_from([0, 1, 5, *range(31, 35), *range(38, 42), 90, 400]), max_size=12),
     st.sampled_from(list(RECORDS)),
