@@ -21,6 +21,23 @@ TEXTS = [
 ]
 
 
+def test_default_model_matches_the_golden_hidden_states(run, minilm):
+    """Mean of the last layer, then unit length, is what sentence-transformers gives."""
+    folder = "tests/data/minilm_hidden_states"
+    with open(folder + ".json", encoding="utf-8") as file:
+        examples = json.load(file)["examples"]
+    golden = np.load(folder + ".npz")
+    singles = [each for each in examples if each["text_b"] is None]
+    text = "\n".join(each["text_a"] for each in singles)
+    found = vectors(run({"in.txt": text}, model=minilm.path))
+    assert len(found) == len(singles) >= 4
+    for row, each in zip(found, singles, strict=True):
+        expected = golden[f"hidden_states_{each['index']}"][-1].mean(axis=0)
+        expected /= np.linalg.norm(expected)
+        assert float(row @ expected) >= 0.99999
+        assert abs(np.linalg.norm(row) - 1) < 1e-5
+
+
 @pytest.mark.parametrize(
     ("flags", "shape"),
     [
