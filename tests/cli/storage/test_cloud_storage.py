@@ -9,12 +9,14 @@ import pytest
 import bert_embed
 from bert_embed.pipeline.cli import main
 from tests.support.command import (
+    Hold,
     embed,
     files,
     finish,
     flags_of,
     record,
     rejected,
+    rows,
     start,
 )
 
@@ -85,6 +87,32 @@ def test_a_run_in_cloud_storage_equals_a_local_one(gcs, url, corpus, local, tiny
     assert main(command) == 0
     assert "nothing to do" in capsys.readouterr().out
     assert {p: p.stat().st_mtime_ns for p in output.rglob("*")} == before
+
+
+def test_the_same_command_continues_a_killed_job(gcs, url, corpus, local, tiny_bundle, tmp_path):
+    address, folder = bucket(gcs, "killed")
+    hold = Hold(tmp_path / "hold", 8)
+    flags = flags_of(f"{address}/out", tiny_bundle, url, **SMALL)
+    hold.kill("embed", *flags)
+    assert record(folder / "out")["status"] == "running"
+    times = {path: path.stat().st_mtime_ns for path in folder.glob("out/_state/blocks/0*.json")}
+    assert 8 == len(times) < record(local)["counts"]["parts"]
+    assert embed(f"{address}/out", tiny_bundle, url, **SMALL) == 0
+    assert record(folder / "out")["counts"]["parts_reused"] == len(times)
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert_same(folder / "out", local, url, corpus)
+
+
+def test_another_run_is_overwritten_when_asked(gcs, url, tiny_bundle, capsys):
+    address, folder = bucket(gcs, "another-run")
+    assert embed(f"{address}/out", tiny_bundle, url, limit=9) == 0
+    gcs.client.bucket("another-run").blob("out/mine.txt").upload_from_string("keep")
+    assert embed(f"{address}/out", tiny_bundle, url, limit=9, dim=8) == 2
+    assert "holds another run" in capsys.readouterr().err
+    assert embed(f"{address}/out", tiny_bundle, url, limit=9, dim=8, overwrite=True) == 0
+    assert len(rows(folder / "out")["embedding"][0]) == 8
+    assert (folder / "out" / "mine.txt").read_text() == "keep"
+    assert not list(folder.rglob(".*"))
 
 
 def test_settings_come_from_a_file_there(gcs, url, local, corpus, tiny_bundle, tmp_path, capsys):

@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import json
+import os
 import re
 import time
 from types import SimpleNamespace
@@ -234,6 +235,23 @@ def test_a_disk_that_is_full_from_the_start_fails_the_run(corpus, job, tmp_path)
     assert stray(output) == []
     assert not (output / "run.json").exists()
     job(output, corpus)
+
+
+def test_no_space_left_is_told_with_the_files_name(corpus, local, job, tmp_path, monkeypatch):
+    output, straight = tmp_path / "out", os.fsync
+    part = "part-0000003-00000"
+
+    def full(descriptor):
+        if f"-{part}.parquet" in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(28, "No space left on device")
+        straight(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    job(output, corpus, "No space left on device", f"{output}/embeddings/{part}", code=1)
+    assert stray(output) == []
+    monkeypatch.setattr(os, "fsync", straight)
+    job(output, corpus)
+    assert_complete(output, local)
 
 
 @pytest.mark.parametrize("passed", [0, 1, 5])
