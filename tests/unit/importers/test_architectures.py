@@ -127,7 +127,9 @@ def test_the_names_of_the_hub_are_those_of_transformers(tmp_path, gated):
     bundles = []
     for hub in (True, False):
         place = tmp_path / str(hub)
-        changes = {} if hub or gated != "new" else {"rope_scaling": NTK}
+        # In place of rope_parameters, so with their theta
+        rope = {"rope_scaling": NTK | {"rope_theta": 20000.0}}
+        changes = {} if hub or gated != "new" else rope
         write_architecture(place / "source", gated, hub=hub, **changes)
         bundles.append(imported(place))
     assert bundles[0].config == bundles[1].config
