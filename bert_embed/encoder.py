@@ -20,7 +20,6 @@ from bert_embed.models.heads.scores import ScoresHead
 from bert_embed.models.heads.similarities import similarity_matrix, similarity_pairs
 from bert_embed.models.heads.vectors import MultiVector, MultiVectors, SparseVector, SparseVectors
 from bert_embed.settings import (
-    OF_SINGLES,
     CallSettings,
     EncodeSettings,
     SparseSettings,
@@ -29,6 +28,7 @@ from bert_embed.settings import (
     UnitSettings,
     VectorSpec,
     changed_spec,
+    check_pairs,
     listing,
 )
 from bert_embed.text.documents import Columns, text_columns, word_columns
@@ -459,8 +459,8 @@ class Encoder:
         kind, text_spec = known or (self._kind(kind), None)
         if kind == "scores" and use is not None:
             raise SettingError("kind", "scores are of texts and of pairs: call encode, or score")
-        if texts_b is not None and kind in OF_SINGLES:
-            raise SettingError("texts_b", f"is for pairs, which have no {kind} vectors", "kind")
+        if texts_b is not None:
+            check_pairs("texts_b", (kind,), "kind")
         columns = text_columns(texts, texts_b)
         call = CallSettings({}, {}, False)
         if settings:

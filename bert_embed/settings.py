@@ -48,9 +48,16 @@ HEADINGS = "headings"  # in chunk_context, the headings of Markdown above a chun
 DOCUMENT_CONTEXT = "document"  # in chunk_context, all of it: a chunk is the mean of its tokens
 COLUMN = "column:"  # in chunk_context, before the name of a column that it may stand before
 KIND_OF = {"top_k": "sparse"}  # settings of TextSpec that are of one kind of vectors
-OF_SINGLES = ("sparse", "multi")  # kinds of vectors that pairs of texts have not
+_OF_SINGLES = ("sparse", "multi")  # kinds of vectors that pairs of texts have not
 BY_NAME = "name:"  # before the name of a model's prompt, where its text may stand
 SPECIAL_TOKENS = 2  # [CLS] before, and [SEP] after the text of a row
+
+
+def check_pairs(setting: str, vectors: Iterable[str], *others: str) -> None:
+    """SettingError, which names them, if some of `vectors` are of no pairs, as `setting` gives."""
+    for kind in vectors:
+        if kind in _OF_SINGLES:
+            raise SettingError(setting, f"is for pairs, which have no {kind} vectors", *others)
 
 
 def text_room(max_seq_length: int, prompt_tokens: int, special: int = SPECIAL_TOKENS) -> int:

@@ -3,8 +3,8 @@
 #
 # One would guess that `tokenizer("a", "")` gives the row that `tokenizer(["a"], [""])` gives in its list.
 #
-# Seen: alone it is a text without a second one, [CLS] a [SEP]; in a list it is a pair, [CLS] a [SEP] [SEP], whose last token has the
-# type 1. So a cross-encoder scores other ids for the same pair, by how many are given at a time. With an empty first text
+# Seen: alone it is a text without a second one, [CLS] a [SEP]; in a list it is a pair, [CLS] a [SEP] [SEP], whose last token
+# has the type 1. So a cross-encoder gets other ids for the same pair, given alone or in a list. With an empty first text
 # both are pairs.
 #
 # For users whose documents may be empty: give lists, of one pair, too.

@@ -55,7 +55,7 @@ class BlockRecord:
     skipped: int = 0  # documents that an earlier output has
     rejected: dict[str, int] = field(default_factory=dict)  # how many for each reason
     blank: int = 0  # blank lines among the rejected
-    unfit: dict[str, int] = field(default_factory=dict)  # values that extra columns cannot hold
+    unfit: dict[str, int] = field(default_factory=dict)  # values that no column could take
     truncated: int = 0  # embedded documents whose text was cut
     tokens: int = 0  # of embedded documents, special tokens included
     full_tokens: int = 0  # the same if no text had been cut
@@ -297,7 +297,7 @@ class Totals:
 
     counts: Counter = field(default_factory=Counter)  # sums of their numbers
     rejected: Counter = field(default_factory=Counter)  # by reason
-    unfit: Counter = field(default_factory=Counter)  # values that are null, by extra column
+    unfit: Counter = field(default_factory=Counter)  # values that no column could take
     seconds: Counter = field(default_factory=Counter)  # by stage, over all workers
     lengths: list[int] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)  # least and greatest

@@ -278,7 +278,7 @@ class Part:
     covered: dict[int, int] = field(default_factory=dict)  # bytes, of Parquet rows, by file
     end_of_file: int | None = None  # at the end of a file read through: all records seen in it
     rejected: tuple[Rejected, ...] = ()  # so far
-    unfit: dict[str, int] = field(default_factory=dict)  # values of extra columns that are null
+    unfit: dict[str, int] = field(default_factory=dict)  # values that no column could take
     skipped: int = 0  # documents that an earlier output has
     seconds: dict[str, float] = field(default_factory=dict)  # wall time of each stage
     unknown: UnknownWords = field(default_factory=UnknownWords)  # in what was tokenized

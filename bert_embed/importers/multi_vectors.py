@@ -133,10 +133,9 @@ class MultiVectorFiles:
                 ids[role] = numbers[marker]
                 rest = prompt.removeprefix(marker)
                 # Spaces before a text, or before none, may change no token.
-                blank, none = (
-                    [tokenizer.encode(begin + text) for text in ("", "a")] for begin in (rest, "")
-                )
-                if not rest.strip() and blank == none:
+                if not rest.strip() and all(
+                    tokenizer.encode(rest + text) == tokenizer.encode(text) for text in ("", "a")
+                ):
                     rest = ""
                 prompts[role] = rest
         fills = mask_tokens(folder) if self.fill_token is None else (self.fill_token,)

@@ -234,7 +234,7 @@ class Result:
     elapsed_seconds: float
     documents_per_second: float | None
     tokens_per_second: float | None
-    unfit: dict[str, int] = field(default_factory=dict)  # null values, by extra column
+    unfit: dict[str, int] = field(default_factory=dict)  # values that no column could take
     cut_contexts: int = 0  # documents with a context of chunks that was cut
     norms: tuple[float, ...] = ()  # least and greatest of vectors of texts, if there are any
     zero_vectors: int = 0  # of texts, all of whose numbers are 0

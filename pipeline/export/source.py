@@ -179,7 +179,12 @@ def row_names(columns: pa.RecordBatch | pa.Table) -> list[str]:
 
 def _keys(columns: pa.RecordBatch | pa.Table) -> np.ndarray:
     """uint64 `[rows]`: a hash of the name of each row."""
-    return np.array([xxh3_64_intdigest(name.encode()) for name in row_names(columns)], np.uint64)
+    return np.array([key_of(name) for name in row_names(columns)], np.uint64)
+
+
+def key_of(name: str) -> int:
+    """The hash of the name of a row, as `ExportSource.row_keys` has it."""
+    return xxh3_64_intdigest(name.encode())
 
 
 class Cutter:

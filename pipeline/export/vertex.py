@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import orjson
 import pyarrow as pa
-from xxhash import xxh3_64_intdigest
 
 from bert_embed.base.errors import counted
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.folder import rows_of_files, write_files
-from bert_embed.pipeline.export.source import ExportSource, row_names
+from bert_embed.pipeline.export.source import ExportSource, key_of, row_names
 from bert_embed.results.files import Rows
 from bert_embed.results.json_lines import json_values
 from bert_embed.storage.files import write_whole
@@ -37,7 +36,7 @@ def vertex(source: ExportSource) -> str:
             "Vector Search takes each id once: embed with another --id_column, or what is in "
             "several outputs with --skip_existing"
         )
-    if xxh3_64_intdigest(b"") in keys:
+    if key_of("") in keys:
         raise UsageError(
             f"{source.place} has a document whose id is empty, but Vector Search takes no such id: "
             "embed with another --id_column"

@@ -53,11 +53,11 @@ from bert_embed.settings import (
     KIND_OF,
     LAYER_COMBINES,
     LONG_TEXTS,
-    OF_SINGLES,
     POOLINGS,
     RECIPES,
     TextSpec,
     VectorSpec,
+    check_pairs,
     named_recipe,
     spec_with,
 )
@@ -499,9 +499,8 @@ def _of_kinds(options: Options, vectors: tuple[str, ...]) -> Iterator[tuple[str,
         yield name, f"is for vectors dense, not {asked}", "vectors"
     for name in () if {*typed} & {*vectors} else _given(options, "output_dtype"):
         yield name, f"is for vectors {' and '.join(typed)}, not {asked}", "vectors"
-    for kind in OF_SINGLES if options.text_b_column is not None else ():
-        if kind in vectors:
-            yield "text_b_column", f"is for pairs, which have no {kind} vectors"
+    if options.text_b_column is not None:
+        check_pairs("text_b_column", vectors)
     written = FORMATS[options.output_format]
     for kind in vectors:  # of which some may be unknown, as TextSpec says then
         if kind in ROW_KINDS and not written.fits(ROW_KINDS[kind]):

@@ -34,7 +34,7 @@ from bert_embed.bundle.bundle import document_prompt
 from bert_embed.bundle.find import resolve_model
 from bert_embed.model import Embedder, Request
 from bert_embed.models.heads.head import Head
-from bert_embed.settings import OF_SINGLES, TextSpec, VectorSettings, VectorSpec, changed_spec
+from bert_embed.settings import TextSpec, VectorSettings, VectorSpec, changed_spec, check_pairs
 from bert_embed.text.layout import DocumentVectors, fit_texts
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.infer import BlockModelHandler
@@ -156,9 +156,8 @@ def text_model_settings(
     text_spec = TextSpec(max_seq_length, prompt=document_prompt(bundle, prompt), **texts)
     text_spec.check_one_vector()
     bundle.check_vectors(text_spec.vectors)
-    for kind in OF_SINGLES if has_pairs else ():
-        if kind in text_spec.vectors:
-            raise SettingError("text_b_column", f"is for pairs, which have no {kind} vectors")
+    if has_pairs:
+        check_pairs("text_b_column", text_spec.vectors)
     text_spec = fit_texts(bundle, text_spec)
     found = model, bundle.path, bundle.fingerprint, spec, text_spec
     checked = TextModelSettings(*found, cuts_silently="long_text" in texts, **computing)

@@ -280,9 +280,11 @@ def _completed(documents: Documents, columns: Columns, listed: bool) -> Document
 
 def record_of(fields: Mapping[str, Any], columns: Columns, extra: tuple[Any, ...] = ()) -> Record:
     """The document of a record with its extra columns' values; BadRecordError if there is none."""
-    document = id_of(fields, columns.id) if columns.id else None
-    if columns.no_ids and fields.get(ID) is not None:
-        document = ""  # counted
+    document = None
+    if columns.id:
+        document = id_of(fields, columns.id)
+    elif columns.no_ids:  # for `documents_of` to count
+        document = fields.get(ID)
     words = None
     if len(columns.texts) > 1:
         values = _strings(fields, columns.texts, "text")
