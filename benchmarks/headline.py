@@ -73,25 +73,25 @@ def _cells(results: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             )
             yield (
                 f"{what}, {precision}",
-                ", ".join(f"{ratio:.2f} x ({name})" for ratio, name in best),
+                ", ".join(f"{ratio:.2f} ({name})" for ratio, name in best),
             )
     for name, what in _ENGINES.items():
         ratios = [(result["ours_is"], side) for side, result in _sides(results, name)]
         peers = [result for result in ratios if result[1] not in _REFERENCES]
         if peers:
             ratio, peer = min(peers)
-            yield what, f"{ratio:.2f} x ({peer})"
+            yield what, f"{ratio:.2f} ({peer})"
     for text, sides in _sides(results, "tokenizer"):
         if text.endswith(", ids"):
             ratio, peer = min(
                 (result["ours_is"], side) for side, result in sides.items() if side != "ours"
             )
-            yield f"tokenizer, {text.removesuffix(', ids')}", f"{ratio:.2f} x ({peer})"
+            yield f"tokenizer, {text.removesuffix(', ids')}", f"{ratio:.2f} ({peer})"
     for texts, count in results.get("backends", {}).get("counts", {}).items():
         for precision, ours in _PRECISIONS.items():
             others = backends(results["backends"], texts, precision)
             least = (min((side[way][ours], name) for name, side in others) for way in _WAYS)
-            both = ", ".join(f"{ratio:.2f} x ({name})" for ratio, name in least)
+            both = ", ".join(f"{ratio:.2f} ({name})" for ratio, name in least)
             yield f"{count:,} {texts}, {precision}", both
 
 
