@@ -263,6 +263,7 @@ def _yaml_problem(error: Exception) -> str:
     return "; ".join(said) or " ".join(str(error).split())
 
 
+_FLAG = re.compile(r"--(\w[\w-]*)(?==|\Z)")
 _NEGATIVE = re.compile(r"-\d")  # begins a value, no flag
 _DESCRIPTIONS = {
     "embed": "Embeds text with BERT.",
@@ -403,12 +404,13 @@ def plain_words(arguments: Sequence[str]) -> list[str]:
     ['--layers=-1,-2', '--dry_run']
     """
     words: list[str] = []
+    are_flags = True
     for word in arguments:
         if word.encode("utf-8", "replace").decode() != word:
             raise UsageError(f"{word!r} is not UTF-8")
-        if word.startswith("--"):
-            name, equals, value = word.partition("=")
-            word = f"--{name[2:].replace('-', '_')}{equals}{value}"
+        are_flags &= word != "--"
+        if are_flags and (flag := _FLAG.match(word)):  # no query or SQL that begins with dashes
+            word = f"--{flag[1].replace('-', '_')}{word[flag.end() :]}"
         if words and words[-1] == "--layers" and _NEGATIVE.match(word):
             words[-1] += "=" + word
         else:

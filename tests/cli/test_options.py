@@ -308,10 +308,15 @@ def test_every_command_takes_a_file_of_its_flags(tmp_path, command, options, pla
         assert read([*places, f"--config={config}", "--sample=7"]).sample == 7
 
 
-def test_a_query_is_no_place(monkeypatch):
+def test_a_query_is_taken_as_it_is(monkeypatch):
+    """It is no place, nor do dashes in it become underscores, as in the names of flags."""
     monkeypatch.setenv("HOME", "/home/me")
-    options = read_command(SearchOptions, "search", ["~/out", "~/.bashrc"])
-    assert (options.folders, options.query) == (("/home/me/out",), "~/.bashrc")
+    for query in ("~/.bashrc", "--dry-run what", "-5 degrees", "--a-b is c=d-e"):
+        options = read_command(SearchOptions, "search", ["~/out", query])
+        assert (options.folders, options.query) == (("/home/me/out",), query)
+    assert read_command(SearchOptions, "search", ["out", "--", "--dry-run"]).query == "--dry-run"
+    sql = "-- each-day\nSELECT id, text FROM `my-project.d.t` WHERE day = '2026-03-01'"
+    assert parse_embed(["--output=o", "--project=p", "--query", sql]).query == sql
 
 
 def test_a_folder_named_like_a_switch_is_searched(tmp_path, tiny_bundle, command, monkeypatch):
