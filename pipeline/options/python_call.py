@@ -129,7 +129,7 @@ def _files(value: Any) -> Any:
         raise SettingError("input", f"must be a text or a number, got a {kind}; {_IN_MEMORY}")
     for number, item in enumerate(items or [value]):
         words = isinstance(item, str) and len(item.split()) > 1 and not _PATTERN.search(item)
-        if words and not os.path.exists(item):
+        if words and not os.path.exists(os.path.expanduser(item)):
             raise SettingError("input", f"number {number} names no file; {_IN_MEMORY}")
     return value if items is None else items
 

@@ -54,8 +54,10 @@ def test_a_tilde_is_the_home_folder_wherever_paths_are(tmp_path, tiny_bundle, te
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "model").symlink_to(tiny_bundle)
     (tmp_path / "flags.yaml").write_text("k: 1\n")
-    bert_embed.embed(input="~/*.txt", output="~/out", model="~/model", show_progress=False)
-    assert len(bert_embed.read("~/out")[0]) == 3
+    (tmp_path / "one more.txt").write_text("a vault\n")
+    places = {"input": ["~/[ab].txt", "~/one more.txt"], "output": "~/out", "model": "~/model"}
+    bert_embed.embed(**places, show_progress=False)
+    assert len(bert_embed.read("~/out")[0]) == 4
     assert main(["search", "~/out", "bank", "--config=~/flags.yaml", "--model=~/model"]) == 0
     assert main(["model", "export", "~/model", "~/out"]) == 2  # it is there
     assert not os.path.exists("~")
