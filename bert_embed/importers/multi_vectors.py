@@ -74,7 +74,6 @@ _TOKENS = ("token_embeddings",)
 _MEAN_OF_QUERY = "meanmaxsim"  # MaxSim, divided by the number of a query's tokens
 _EXPANDING = ("do_query_expansion", "attend_to_expansion_tokens", "attend_to_mask_tokens")
 _LENGTHS = {"query_length", "document_length", "query_expansion"}
-_ACTIVATIONS = ("identity", "tanh", "relu", "gelu")
 _USUAL_LENGTH = 32  # of queries
 _length = partial(FileSettings.number, least=3)  # of rows, with a token beside the special ones
 _CONVERT = "MultiVectorEncoder(folder).save_pretrained(new_folder) of sentence-transformers"
@@ -333,16 +332,7 @@ def _read_layers(
     layers: list[DenseModule] = []
     tensors: dict[str, np.ndarray] = {}
     for number, place in enumerate(places):
-        folder = inside(root, place)
-        values = optional_object(folder / "config.json")
-        if residual := values.get("use_residual"):  # PyLate's may be another than the library's
-            raise values.unknown("use_residual", residual)
-        layer, arrays = read_dense(folder, takes)
-        if layer.activation not in _ACTIVATIONS:
-            raise InputError(
-                f"{folder}: activation_function of a Dense module on tokens must be one of "
-                f"{', '.join(_ACTIVATIONS)}, got {layer.activation}"
-            )
+        layer, arrays = read_dense(inside(root, place), takes)
         layers.append(layer)
         tensors |= {f"heads/multi/{number}/{name}": array for name, array in arrays.items()}
     return tuple(layers), tensors

@@ -153,7 +153,7 @@ _HARMLESS = {
     *("attn_implementation", "_attn_implementation", "_attn_implementation_autoset"),
     *("_attn_implementation_internal", "_experts_implementation", "chunk_size_feed_forward"),
     *("transformers.js_config", "unsloth_fixed", "unsloth_version", "model_max_length"),
-    *("max_seq_length", "vocab_size_or_config_json_file", "use_flash_attn"),
+    *("max_seq_length", "vocab_size_or_config_json_file", "use_flash_attn", "language", "name"),
     # Training; dropout is known by its name
     *("initializer_range", "initializer_cutoff_factor", "gradient_checkpointing"),
     *("finetuning_task", "pre_trained", "training", "matryoshka_dimensions", "emb_size"),
@@ -162,10 +162,10 @@ _HARMLESS = {
     *("use_return_dict", "tie_last_hidden_states"),
     # Tokens: tokenizers and positions follow the padding's, where it counts
     *("pad_token_id", "bos_token_id", "eos_token_id", "sep_token_id", "cls_token_id"),
-    *("unk_token_id", "mask_token_id", "decoder_start_token_id"),
+    *("unk_token_id", "mask_token_id", "decoder_start_token_id", "eos_token_ids"),
     # Heads: their importers read what they follow
-    *("id2label", "label2id", "num_labels", "problem_type", "tie_word_embeddings"),
-    *("tie_encoder_decoder", "tie_weights_", "sentence_transformers"),
+    *("id2label", "label2id", "num_labels", "_num_labels", "problem_type"),
+    *("tie_word_embeddings", "tie_encoder_decoder", "tie_weights_", "sentence_transformers"),
     *("sbert_ce_default_activation_function", "classifier_activation", "classifier_bias"),
     *("classifier_pooling", "decoder_bias", "summary_type", "summary_use_proj"),
     *("summary_activation", "summary_proj_to_labels", "task_specific_params"),

@@ -31,8 +31,10 @@ _UNSEEN = np.float32(-1e9)  # added to the scores of tokens outside the window
 _MOST_LAYERS = 10_000  # whose numbers are listed before the weights' layers are counted
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _THETAS = {_FULL: ("global_rope_theta", 160_000.0), _SLIDING: ("local_rope_theta", 10_000.0)}
-# Files say "absolute", and positions are rotary all the same.
-_USUAL: dict[str, tuple[Any, ...]] = {"position_embedding_type": ("absolute", "rope", None)}
+# Files say "absolute" or "sans_pos" (Ettin, mmBERT), and positions are rotary all the same.
+_USUAL: dict[str, tuple[Any, ...]] = {
+    "position_embedding_type": ("absolute", "rope", "sans_pos", None)
+}
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 
 from tests.support.models.architectures import write_architecture
 from tests.support.models.folder import change, drawn, write, write_modules
-from tests.support.models.sentence_transformers import dense
+from tests.support.models.sentence_transformers import dense, dense_shapes
 from tests.support.models.tiny import WORDS, small_vocabulary, write_tiny_huggingface
 
 TEXTS = (
@@ -56,6 +56,16 @@ CASES: dict[str, dict[str, Any]] = {
         "way": "pylate",
         "encoder": "bert",
         "config": {"attend_to_expansion_tokens": True, "document_length": 30},
+    },
+    "pylate_residual": {
+        "way": "pylate",
+        "encoder": "modernbert",
+        "config": {"do_query_expansion": False, "query_length": 16, "document_length": 40},
+        "layers": [
+            dense(_HIDDEN, 48, "linear.Identity", bias=False, use_residual=True),
+            dense(48, 48, "activation.SiLU", use_residual=True),
+            dense(48, DIM, "linear.Identity", bias=False, use_residual=True),
+        ],
     },
     "own": {
         "way": "own",
@@ -104,8 +114,8 @@ def _write_stanford(folder: Path, settings: Mapping[str, Any]) -> None:
 def _write_pylate(folder: Path, settings: Mapping[str, Any]) -> None:
     # These markers are entries that a text could contain, as PyLate adds them.
     _write_encoder(folder, settings["encoder"], special=False)
-    layer = dense(_HIDDEN, DIM, "linear.Identity", bias=False)
-    _write_layers(folder, _PYLATE_DENSE, [layer])
+    layers = settings.get("layers") or [dense(_HIDDEN, DIM, "linear.Identity", bias=False)]
+    _write_layers(folder, _PYLATE_DENSE, layers)
     query, document = _MARKERS
     prefixes = {"query_prefix": query, "document_prefix": document, "model_type": "ColBERT"}
     config = {"prompts": {}, "similarity_fn_name": "MaxSim", **prefixes, **settings["config"]}
@@ -173,10 +183,7 @@ def _write_layers(
     write_modules(folder, {"": _TRANSFORMER} | types)
     for number, config in enumerate(layers, 1):
         write(folder, {f"{number}/config.json": config})
-        shapes = {"linear.weight": (config["out_features"], config["in_features"])}
-        if config.get("bias", True):
-            shapes["linear.bias"] = shapes["linear.weight"][:1]
-        save_file(drawn(shapes, number), folder / str(number) / "model.safetensors")
+        save_file(drawn(dense_shapes(config), number), folder / str(number) / "model.safetensors")
 
 
 def main() -> None:

@@ -36,6 +36,17 @@ def dense(width: int, out: int, activation: str = "activation.Tanh", **more: Any
     return {"in_features": width, "out_features": out, "activation_function": function, **more}
 
 
+def dense_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of the tensors of a Dense module, by their names."""
+    shape = config["out_features"], config["in_features"]
+    shapes: dict[str, tuple[int, ...]] = {"linear.weight": shape}
+    if config.get("bias", True):
+        shapes["linear.bias"] = shape[:1]
+    if config.get("use_residual") and shape[0] != shape[1]:
+        shapes["residual.weight"] = shape
+    return shapes
+
+
 def on_tokens(width: int, out: int, activation: str, **more: Any) -> dict[str, Any]:
     """Returns the config.json of a Dense module before the pooling."""
     return dense(width, out, activation, module_input_name="token_embeddings", **more)
@@ -166,18 +177,8 @@ def _kind(config: Mapping[str, Any]) -> str:
     return "LayerNorm" if "dimension" in config else "WeightedLayerPooling"
 
 
-def _dense_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    shape = config["out_features"], config["in_features"]
-    shapes: dict[str, tuple[int, ...]] = {"linear.weight": shape}
-    if config.get("bias", True):
-        shapes["linear.bias"] = shape[:1]
-    if config.get("use_residual") and shape[0] != shape[1]:
-        shapes["residual.weight"] = shape
-    return shapes
-
-
 _SHAPES: dict[str, Callable[[Mapping[str, Any]], dict[str, tuple[int, ...]]]] = {
-    "Dense": _dense_shapes,
+    "Dense": dense_shapes,
     "LayerNorm": lambda config: dict.fromkeys(("norm.weight", "norm.bias"), (config["dimension"],)),
     "WeightedLayerPooling": lambda config: {
         "layer_weights": (config["num_hidden_layers"] + 1 - config["layer_start"],)

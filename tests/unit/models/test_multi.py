@@ -198,7 +198,6 @@ def test_a_row_that_is_not_finite_fails(tmp_path):
         ("stanford", "artifact.metadata", {"similarity": "l2"}, "must be 'cosine' for MaxSim"),
         ("stanford", "artifact.metadata", {"interaction": "flipr"}, "for MaxSim, got 'flipr'"),
         ("pylate", ST, {"skiplist_words": ","}, "list of texts"),
-        ("pylate", "1/config.json", {"use_residual": True}, "use_residual is not supported"),
         ("own", "3/config.json", {"keep_only_token_ids": [1]}, "is for images"),
         ("own", "3/config.json", {"skiplist_tasks": ["image"]}, "query and document"),
         ("own", "3/config.json", {"skiplist_tasks": [["query"]]}, "query and document"),
