@@ -127,8 +127,8 @@ def fetched_snapshot(name: HubName, given: str) -> Snapshot:
     if not any(folder.rglob("*.safetensors")):
         raise InputError(
             f"{given}: has no safetensors at this revision, and other weights are refused "
-            "(pickled weights can run code when read); name a revision that has them, or convert "
-            "the model with save_pretrained of transformers"
+            "(pickled weights can run code when read); name a revision that has them, or import "
+            f"FOLDER of `hf download {name.repo} --local-dir FOLDER`, which says what converts it"
         )
     return Snapshot(folder, HubName(name.repo, folder.name).address)
 

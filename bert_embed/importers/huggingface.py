@@ -58,7 +58,6 @@ from bert_embed.models.heads.sparse import QUERY_WEIGHTS, SparseHead
 from bert_embed.models.static import NO_LIMIT, WORDS, StaticConfig
 from bert_embed.text.documents import TextTokenizer
 
-_CONVERT = "AutoModel.from_pretrained(folder).save_pretrained(new_folder) of transformers"
 # Longest rows of a model whose sentence-transformers files name no length: without a fused
 # attention, processors hold the scores of all pairs of tokens, 200 MB a row for 12 heads.
 _MOST_TOKENS = 2048
@@ -89,8 +88,7 @@ def import_huggingface(root: Path, dest: str, origin: Mapping[str, str]) -> Bund
     markers = multi.markers if multi is not None else ()
     tokenizer, max_length = read_tokenizer(folder, config, settings.do_lower_case, markers)
     _check_padding(folder, values, tokenizer)
-    convert = CONVERT if is_sentence_transformers(root) else _CONVERT
-    files = EncoderFiles(folder, values, config, convert)
+    files = EncoderFiles(folder, values, config, _conversion(root, values))
     tensors = _read_tensors(files, () if multi is None else (PROJECTION,))
     if config.type_vocab_size and not tokenizer.has_segments:
         config = replace(config, type_vocab_size=1)  # no token has the other types
@@ -117,6 +115,17 @@ def import_huggingface(root: Path, dest: str, origin: Mapping[str, str]) -> Bund
         **origin,
     )
     return write_bundle(bundle, {**tensors, **settings.tensors}, tokenizer)
+
+
+def _conversion(root: Path, values: FileSettings) -> str:
+    """What writes safetensors of all weights of the folder, those of heads included."""
+    if is_sentence_transformers(root):
+        kind = optional_object(root / MODEL).get("model_type")
+        return CONVERT.format(kind or "SentenceTransformer")
+    (name, *_) = (*architectures(values), "")
+    _, head, task = name.rpartition("For")
+    auto = f"AutoModelFor{task}" if head else "AutoModel"
+    return f"{auto}.from_pretrained(folder).save_pretrained(folder) of transformers"
 
 
 def _fitting(settings: FolderSettings, config: EncoderConfig, root: Path) -> FolderSettings:

@@ -11,6 +11,7 @@ import numpy as np
 
 from bert_embed.base.errors import InputError
 from bert_embed.importers.sentence_transformers import (
+    CONVERT,
     MODEL,
     MODEL_KNOWN,
     FolderSettings,
@@ -76,7 +77,6 @@ _EXPANDING = ("do_query_expansion", "attend_to_expansion_tokens", "attend_to_mas
 _LENGTHS = {"query_length", "document_length", "query_expansion"}
 _USUAL_LENGTH = 32  # of queries
 _length = partial(FileSettings.number, least=3)  # of rows, with a token beside the special ones
-_CONVERT = "MultiVectorEncoder(folder).save_pretrained(new_folder) of sentence-transformers"
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ def _read_stanford(root: Path) -> MultiVectorFiles:
     for name, usual in _SCORING.items():
         if values.get(name, usual) != usual:
             raise values.error(f"{name} must be {usual!r} for MaxSim, got {values[name]!r}")
-    array = read_arrays(root, _CONVERT, PROJECTION.__eq__).get(PROJECTION)
+    array = read_arrays(root, CONVERT.format(_OWN), PROJECTION.__eq__).get(PROJECTION)
     if array is None or array.ndim != 2:
         raise InputError(
             f"{root}: the weights hold no matrix {PROJECTION}, which makes the vectors"

@@ -24,7 +24,8 @@ from bert_embed.importers.weights import (
 from bert_embed.models.modules import OF_TOKENS, POOLED, DenseModule, LayerNormModule, Module
 from bert_embed.settings import VectorSpec
 
-CONVERT = "SentenceTransformer(folder).save_pretrained(new_folder) of sentence-transformers"
+CONVERT = "{}(folder).save_pretrained(folder) of sentence-transformers"
+_CONVERT_DENSE = CONVERT.format("SentenceTransformer")
 _OF_DENSE = {"kernel": "linear.weight", "bias": "linear.bias", "residual/kernel": "residual.weight"}
 _OF_NORM = {"gamma": "norm.weight", "beta": "norm.bias"}
 _ACTIVATIONS = {
@@ -78,7 +79,7 @@ def _read_parts(
 ) -> dict[str, np.ndarray]:
     """Returns the float32 tensors of a module, by the names of its `parts`, as it has them."""
     shapes = {name[1:]: shape for name, shape in module.shapes("").items()}
-    arrays = read_arrays(folder, CONVERT)
+    arrays = read_arrays(folder, _CONVERT_DENSE)
     check_shapes(folder, arrays, {parts[name]: shape[::-1] for name, shape in shapes.items()}, what)
     return {name: arrays[parts[name]].T for name in shapes}
 
@@ -117,7 +118,7 @@ def _weighted_layers(folder: Path, encoder: Path) -> dict[str, Any]:
             "layer_start and num_hidden_layers must be whole numbers, the first not larger, got "
             f"{first!r} and {last!r}"
         )
-    arrays = read_arrays(folder, CONVERT)
+    arrays = read_arrays(folder, _CONVERT_DENSE)
     expected = {"layer_weights": (last + 1 - first,)}
     check_shapes(folder, arrays, expected, "a WeightedLayerPooling module")
     weights = tuple(arrays["layer_weights"].tolist())

@@ -252,8 +252,8 @@ def weight_files(folder: Path, convert: str) -> list[Path]:
             pickled = name in _PICKLED
             why = "pickled weights can run code when read" if pickled else "not readable here"
             raise InputError(
-                f"{folder}: {_WEIGHTS} is missing and {name} is refused ({why}), convert it with "
-                f"{convert}"
+                f"{folder}: {_WEIGHTS} is missing and {name} is refused ({why}), convert it in a "
+                f"copy of the folder with {convert}"
             )
     raise InputError(f"{folder}: {_WEIGHTS} is missing")
 

@@ -28,6 +28,7 @@ THREE = np.zeros(3, np.float32)
 HEADS = ("cls.predictions.bias", "cls.seq_relationship.weight", "cls.predictions.decoder.weight")
 HEADS += ("cls.predictions.transform.dense.weight", "qa_outputs.weight", "classifier.weight")
 NO_WEIGHTS = {"model.safetensors": None}
+BARE = {"modules.json": None} | NO_WEIGHTS
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 90868376\n"
 
 
@@ -156,6 +157,13 @@ def cut(size):
         ({INDEX: {"weight_map": {"a": "../b"}}} | NO_WEIGHTS, "must be a path inside the model's"),
         ({INDEX: {"weight_map": {"a": "none"}}} | NO_WEIGHTS, "none: cannot be read"),
         ({"pytorch_model.bin": ""} | NO_WEIGHTS, r"bin is refused \(.*can run code.*save_pretrai"),
+        *[
+            (
+                {"config.json": {"architectures": names}, "pytorch_model.bin": "", **BARE},
+                rf"in a copy of the folder with {auto}\.from_pretrained",
+            )
+            for names, auto in (([], "AutoModel"), (["BertForMaskedLM"], "AutoModelForMaskedLM"))
+        ],
         ({"tf_model.h5": ""} | NO_WEIGHTS, r"tf_model.h5 is refused \(.*not readable here.*save_"),
         ({"vocab.txt": lambda data: data + b"more\n"}, "vocab.txt: must have at most 211 entries"),
         ({"config.json": {"model_type": "deberta"}}, "model_type must be .*, got 'deberta'"),
