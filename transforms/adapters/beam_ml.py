@@ -280,7 +280,7 @@ class EmbedColumns(Step):
 
     def expand(self, elements: beam.PCollection):  # one collection, or two: no type fits
         documents = elements | "Pick" >> beam.Map(item_document, self.columns)
-        infer, check = run_inference(self._found()), beam.Map(_checked, self.columns or _CONTENT)
+        infer, check = run_inference(self._found()), beam.Map(_checked, self.columns)
         place = beam.Map(_placed, self.output_columns)
         if self.exception_handling is None:
             embedded = documents | "Infer" >> infer.with_output_types(Document)
@@ -310,10 +310,12 @@ class EmbedColumns(Step):
         return replace(settings, bundle=bundle.path)
 
 
-def _checked(embedded: Document, columns: Sequence[str]) -> Document:
-    rejection = embedded.rejection
+def _checked(embedded: Document, columns: Sequence[str] | None) -> Document:
+    rejection, element = embedded.rejection, embedded.element
     if rejection is not None:
-        raise text_error(embedded.element, columns[rejection.place], rejection.reason)
+        fields, names = _fields(element, columns), columns or _CONTENT
+        shown = element if fields is None else fields
+        raise text_error(shown, names[rejection.place], rejection.reason)
     return embedded
 
 
@@ -337,9 +339,7 @@ def item_document(
     element: Any, columns: Sequence[str] | None, timestamp: Any = beam.DoFn.TimestampParam
 ) -> Document:
     """Takes the texts from a record or an EmbeddableItem, or says why one is missing."""
-    fields = record_fields(element) if columns is not None else None
-    if columns is None and isinstance(element, EmbeddableItem):
-        fields = {_CONTENT[0]: element.content.text}
+    fields = _fields(element, columns)
     if fields is None:
         return Document(element, timestamp, rejection=Rejection("input", "not a record"))
     texts: tuple[Any, ...] = tuple(fields.get(column) for column in columns or _CONTENT)
@@ -348,6 +348,13 @@ def item_document(
         if reason is not None:
             return Document(element, timestamp, rejection=Rejection("input", reason, place))
     return Document(element, timestamp, texts)
+
+
+def _fields(element: Any, columns: Sequence[str] | None) -> Mapping[str, Any] | None:
+    """The fields of a record, or without columns the text of an EmbeddableItem; None of another."""
+    if columns is not None:
+        return record_fields(element)
+    return {_CONTENT[0]: element.content.text} if isinstance(element, EmbeddableItem) else None
 
 
 def placed(embedded: Document, output_columns: Sequence[str] | None) -> Any:

@@ -103,6 +103,21 @@ def test_a_bad_record_takes_nobody_along(tiny_bundle, tmp_path):
     assert {each.transform_name for each in failed} == {"BertEmbeddings"}
 
 
+def test_a_bad_item_is_told_what_its_text_is(tiny_bundle, tmp_path):
+    """It has no columns, so that none is missing."""
+    items = [EmbeddableItem(Content(text=text)) for text in ("one", " ", None)]
+    transform = written(tmp_path, BertEmbeddings(tiny_bundle)).with_exception_handling()
+    good, failed = collect(tmp_path, [*items, {"text": "one"}], transform)
+    assert [item.content.text for item in good] == ["one"]
+    missing = "Data does not contain the following columns: content.text. It has text"
+    assert [each.msg for each in failed] == [
+        "InputError('content.text: empty text')",
+        "NoTextError('content.text: missing text. Embeddings can only be generated on str, not on "
+        "NoneType')",
+        f"NoColumnError('content.text: not a record. {missing}')",
+    ]
+
+
 def test_without_exception_handling_it_fails_as_with_too_many_failures(tiny_bundle, tmp_path):
     transform = written(tmp_path, BertEmbeddings(tiny_bundle, ["other"]))
     with pytest.raises(ValueError, match="other: text is not a string"):
