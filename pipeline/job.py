@@ -349,6 +349,8 @@ def _options_of_repair(folder: OutputFolder, record: RunRecord, command: VerifyO
     tables = record.table, stored.get("query"), stored.get("output_table")
     if tables != (None, None, None) or any(map(looks_like_table, earlier)):
         raise refused("names BigQuery, which only a command may")
+    if not record.input.listing:
+        raise refused("is that of an export")
     places = {"output": folder.path, "skip_existing": earlier}
     job = {"runner": command.runner, "beam_args": command.beam_args}
     options = Options.from_record(stored, **read, **places, **job)

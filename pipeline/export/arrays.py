@@ -27,9 +27,20 @@ from bert_embed.pipeline.export.folder import (
 from bert_embed.pipeline.export.source import ExportSource
 from bert_embed.results.files import Rows
 from bert_embed.results.names import stored_type
-from bert_embed.storage.files import copy_file, join, open_raw, remove, size_of, write_whole
+from bert_embed.storage.files import (
+    copy_file,
+    join,
+    names_in,
+    open_raw,
+    remove,
+    size_of,
+    sweep_temporary,
+    sync_folder,
+    write_whole,
+)
 
 _FAISS_FILES = "knn.index", "ids.parquet"
+_NEXT = ".next-"  # begins the names of those that will take their places
 _FLAT_ROWS = 100_000  # up to which `auto` compares a query with all vectors: some milliseconds
 _PROBES = 32  # lists that a search looks into, unless its reader sets another number
 _PER_LIST = 40  # vectors of the sample for each centroid; faiss asks for 39 to 256
@@ -183,6 +194,9 @@ def _export(source: ExportSource, index: _Index) -> str:
     present, dest = earlier_export(source), source.options.dest
     if present is not None:  # the journal may name an increment that was killed before its end
         _take_places(dest, present["run"])
+        # Others that were killed left what no journal will name.
+        remove([join(dest, name) for name in names_in(dest) if name.startswith(_NEXT)])
+        sweep_temporary(dest)
     if present is None or present == source.identity:
         return source.said(
             write_files(source, max(source.rows, 1), lambda *_: _FAISS_FILES, index.write)
@@ -194,6 +208,7 @@ def _export(source: ExportSource, index: _Index) -> str:
     new = source.only_new(present)
     runs = " ".join([present["run"], new.identity["run"]])
     rows, removed = _Index(new).extend(dest, _next(dest, runs))
+    sync_folder(dest)  # the journal names none that a power cut could take back
     write_journal(source, join(dest, JOURNAL), {**source.identity, "rows": rows, "run": runs})
     _take_places(dest, runs)
     return f"{replace(new, rows=rows).said(True)}: {new.rows:,} added, {removed:,} removed"
@@ -204,7 +219,7 @@ def _next(dest: str, runs: str) -> str:
 
     Others of a killed export stay apart: only the journal's `runs` may take their places.
     """
-    return join(dest, f".next-{xxh3_64_hexdigest(runs.encode())}-")
+    return join(dest, f"{_NEXT}{xxh3_64_hexdigest(runs.encode())}-")
 
 
 def _take_places(dest: str, runs: str) -> None:
@@ -213,6 +228,7 @@ def _take_places(dest: str, runs: str) -> None:
         path = _next(dest, runs) + name
         if size_of(path) is not None:
             copy_file(path, join(dest, name))
+            sync_folder(dest)
             remove([path])
 
 

@@ -21,16 +21,17 @@ from bert_embed.results.files import FORMATS, Rows
 from bert_embed.results.names import kinds_of
 from bert_embed.results.run_record import Goal, RunRecord, change_record, now, read_record
 from bert_embed.settings import VectorSpec
-from bert_embed.storage.files import list_files, make_folder
+from bert_embed.storage.files import list_files
 from bert_embed.transforms.ledger import (
     BlockRecord,
     Verdict,
     block_record,
     block_record_bytes,
-    read_block_record,
+    finished_parts,
+    listing_hash,
 )
 from bert_embed.transforms.output_folder import OutputFile, OutputFolder
-from bert_embed.transforms.parts import Part
+from bert_embed.transforms.parts import BlockSpec, Part
 
 _MEGABYTES = 128  # of a file's vectors as float32
 
@@ -42,20 +43,24 @@ def parquet(source: ExportSource) -> str:
     dest, settings = source.options.dest, _settings(source)
     rows = rows_of_files(source.width or 1, _MEGABYTES)
     record = _record(source, settings, -(-source.rows // rows))
-    make_folder(dest)
+    folder = OutputFolder(dest)
     with alone_in(dest):
         present = read_record(dest)
-        if present is not None and present.run == record.run and present.is_done:
-            return source.said(False)
         strange = present is None and next(iter(list_files(f"{dest}/")), None)
         if strange or (present is not None and present.run != record.run):
             raise UsageError(f"{dest} holds something else than this export; choose another DEST")
+        sizes, parts = folder.listed()
+        there = f"{listing_hash(sizes):016x}", len(parts)
+        if present and present.is_done and there == (present.numbers.listing, record.plan.blocks):
+            return source.said(False)
+        folder.prepare()
         change_record(dest, lambda running: running or record)
-        folder, cutter, sums = OutputFolder(dest), Cutter(source), SumBlockRecords()
+        cutter, sums = Cutter(source), SumBlockRecords()
         totals = sums.create_accumulator()
         for number in range(record.plan.blocks):
             batches = cutter.take(min(rows, source.rows - number * rows))
-            written = read_block_record(folder, number, 0, record.run)
+            spec = BlockSpec(number, record.files.format, ())
+            written = finished_parts(folder, record.run, spec).get(0)
             if written is None:
                 written = _written(folder, number, source, settings, [*batches])
                 folder.write_block_record(number, 0, block_record_bytes(written, record.run))

@@ -1,5 +1,6 @@
 """Exports to Parquet: other number types and fewer numbers without the model, and merged runs."""
 
+import os
 from functools import cache
 from itertools import chain
 
@@ -118,13 +119,22 @@ def test_a_document_of_several_files_counts_once(tmp_path, export, monkeypatch):
     assert main(["verify", str(tmp_path / "dest")]) == 0
 
 
-def test_a_killed_export_goes_on_and_a_finished_one_does_nothing(runs, tmp_path, export):
+@pytest.mark.parametrize("lost", ["_state/blocks/0*", "embeddings/part-*"])
+def test_what_an_export_lost_is_written_again(runs, tmp_path, export, command, lost):
+    """By a kill, or by a power cut; what the killed command was writing is removed."""
     export(runs("document"), tmp_path, "parquet")
     whole = data(tmp_path)
-    say_status(tmp_path, "running")
-    next((tmp_path / "_state/blocks").iterdir()).unlink()
-    export(runs("document"), tmp_path, "parquet")
-    assert data(tmp_path) == whole
+    for status in ("running", "done"):
+        say_status(tmp_path, status)
+        next(tmp_path.glob(lost)).unlink()
+        (left := tmp_path / "_state" / ".tmp-elsewhere-7-abcdefab-x").touch()
+        os.utime(left, (0, 0))
+        told = command("verify", tmp_path, "--repair", code=2).err
+        assert "is that of an export; remove the listed files and run the command again" in told
+        export(runs("document"), tmp_path, "parquet")
+        assert data(tmp_path) == whole
+        assert not left.exists()
+        assert main(["verify", str(tmp_path)]) == 0
     assert "nothing to do" in export(runs("document"), tmp_path, "parquet")
 
 
