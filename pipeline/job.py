@@ -120,11 +120,9 @@ class Attempt:
 
     def complete(self) -> RunRecord | None:
         """What run.json says of a complete job, whatever the runner says: it is written last."""
-        with suppress(OSError):
-            record = read_record(self.output)
-            if record is not None and record.run == self.run.fingerprint and record.is_done:
-                return record
-        return None
+        record = read_record(self.output)
+        is_complete = record and record.run == self.run.fingerprint and record.is_done
+        return record if is_complete else None
 
     def change(self, change: Callable[[RunRecord], RunRecord]) -> None:
         """Changes run.json where it says that this job still runs."""
@@ -203,8 +201,9 @@ def _run(attempt: Attempt, record: RunRecord, tell: Tell, tell_progress: TellPro
                 "changed or removed meanwhile"
             )
     except (Exception, KeyboardInterrupt) as error:  # whatever a runner raises: the job failed
-        goes_on = isinstance(error, JobGoesOn)
-        done = attempt.complete()
+        goes_on, done = isinstance(error, JobGoesOn), None
+        with suppress(OSError):
+            done = attempt.complete()
         if (was_interrupted(error) and not goes_on) or done is None:
             if goes_on:
                 raise

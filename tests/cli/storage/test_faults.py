@@ -154,6 +154,20 @@ def test_a_fault_that_lasts_fails_the_job_and_the_same_command_continues(
     assert_complete(place.output, local)
 
 
+def test_an_outage_as_the_job_ends_is_said_to_be_one(proxied, place, local, job, monkeypatch):
+    monkeypatch.setattr("bert_embed.storage.gcs.PATIENCE", 1.0)
+
+    def at_the_end(method, path):
+        is_done = (place.output / "run.json").exists() and record(place.output)["status"] == "done"
+        return 503 if is_done else None
+
+    proxied.fault = at_the_end
+    job(place.out, place.input, f"{place.out}/run.json cannot be read: Cloud Storage ", code=1)
+    proxied.fault = no_fault
+    assert "nothing to do" in job(place.out, place.input)
+    assert_complete(place.output, local)
+
+
 @pytest.mark.parametrize("refused", ["write", "read", "list"])
 def test_permission_denied_is_told_before_work_starts(proxied, place, job, refused):
     proxied.fault = lambda method, path: 403 if kind_of(method, path) == refused else None
