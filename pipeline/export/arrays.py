@@ -208,7 +208,6 @@ def _export(source: ExportSource, index: _Index) -> str:
     new = source.only_new(present)
     runs = " ".join([present["run"], new.identity["run"]])
     rows, removed = _Index(new).extend(dest, _next(dest, runs))
-    sync_folder(dest)  # the journal names none that a power cut could take back
     write_journal(source, join(dest, JOURNAL), {**source.identity, "rows": rows, "run": runs})
     _take_places(dest, runs)
     return f"{replace(new, rows=rows).said(True)}: {new.rows:,} added, {removed:,} removed"

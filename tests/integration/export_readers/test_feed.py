@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.command import Hold, embed
 from tests.support.outputs import contents, export
+from tests.support.power import restore, states, traced
 
 pytestmark = pytest.mark.slow
 
@@ -110,3 +111,18 @@ def test_a_killed_increment_of_an_index_is_there_whole_or_not_at_all(
     assert export(days / "fresh", tmp_path / "fresh", "faiss") == 0
     assert_same(index_rows(tmp_path / "dest"), index_rows(tmp_path / "fresh"))
     assert not list((tmp_path / "dest").glob(".next-*"))
+
+
+def test_a_power_cut_takes_no_day_from_an_index(days, tmp_path):
+    def exported(dest):
+        return [export(days / "days" / day, dest, "faiss") for day in "12"]
+
+    with traced(tmp_path / "dest") as moments:
+        assert exported(tmp_path / "dest") == [0, 0]
+    wanted = index_rows(tmp_path / "dest")
+    for what, tree in moments[-1].cuts():
+        assert_same(index_rows(restore(tree, tmp_path / what)), wanted)
+    for number, (what, tree) in enumerate(states(moments, every=3)):
+        dest = restore(tree, tmp_path / str(number))
+        assert exported(dest) == [0, 0], what
+        assert_same(index_rows(dest), wanted)
