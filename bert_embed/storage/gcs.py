@@ -54,8 +54,13 @@ _answered: set[tuple[int, str]] = set()  # processes and the servers that answer
 
 def find(path: str) -> FileInfo | None:
     """Size, time and generation of an object now, or None if it does not exist."""
-    blob = _blob(path)
-    return None if blob is None else _info(blob, split_address(path)[0])
+    bucket, name = split_address(path)
+
+    def look(client: "Client") -> FileInfo | None:
+        blob = client.bucket(bucket).get_blob(name, **_ONCE)
+        return None if blob is None else _info(blob, bucket)
+
+    return _call(path, "read", look)
 
 
 def listed(
@@ -65,14 +70,20 @@ def listed(
 
     None that is `direct` is below a further folder; `most` are how many to ask for, 0 all.
     """
-    bucket, which = split_address(path)[0], {"delimiter": "/"} if direct else {}
-    blobs = _listed(path, bucket, prefix, max_results=most or None, **which)
-    return [_info(blob, bucket) for blob in blobs if wanted(blob.name)]
+    bucket, infos = split_address(path)[0], list[FileInfo]()
+    which: dict[str, Any] = {"prefix": prefix, "fields": _FIELDS, "max_results": most or None}
+    which |= {"delimiter": "/", "page_token": None} if direct else {"page_token": None}
+    while True:
 
+        def page(client: "Client") -> tuple[list[FileInfo], str | None]:
+            pages = client.list_blobs(bucket, **which, **_ONCE)
+            blobs = filter(lambda blob: wanted(blob.name), next(pages.pages))
+            return [_info(blob, bucket) for blob in blobs], pages.next_page_token
 
-def _blob(path: str) -> "Blob | None":
-    bucket, name = split_address(path)
-    return _call(path, "read", lambda client: client.bucket(bucket).get_blob(name, **_ONCE))
+        found, which["page_token"] = _call(path, "listed", page)
+        infos += found
+        if which["page_token"] is None or most:
+            return infos
 
 
 def _object(client: "Client", path: str, generation: int | None = None) -> "Blob":
@@ -83,10 +94,10 @@ def _object(client: "Client", path: str, generation: int | None = None) -> "Blob
 
 def checksum(path: str) -> str:
     """The CRC32C that the store keeps of an object, in base64."""
-    blob = _blob(path)
-    if blob is None:
+    info = find(path)
+    if info is None:
         raise FileNotFoundError(f"{path} does not exist")
-    return blob.crc32c
+    return info.etag
 
 
 def open_object(path: str, info: FileInfo) -> BinaryIO:
@@ -152,21 +163,6 @@ def delete(path: str) -> None:
     """Removes an object; one that does not exist is no error."""
     with suppress(FileNotFoundError):
         _call(path, "removed", lambda client: _object(client, path).delete(**_ONCE))
-
-
-def _listed(path: str, bucket: str, prefix: str, **which: Any) -> "list[Blob]":
-    objects: list[Blob] = []
-    which |= {"prefix": prefix, "fields": _FIELDS, "page_token": None}
-    while True:
-
-        def page(client: "Client") -> "tuple[list[Blob], str | None]":
-            pages = client.list_blobs(bucket, **which, **_ONCE)
-            return list(next(pages.pages)), pages.next_page_token
-
-        found, which["page_token"] = _call(path, "listed", page)
-        objects += found
-        if which["page_token"] is None or which.get("max_results"):
-            return objects
 
 
 def _info(blob: "Blob", bucket: str) -> FileInfo:

@@ -309,6 +309,7 @@ def test_faults_that_pass_are_not_seen(folder, proxied, at_once):
             lambda: files.write_bytes(path, b"some bytes") is None,
             lambda: files.change(path, lambda data: data) is None,
             lambda: files.read_bytes(path) == b"some bytes",
+            lambda: files.size_of(path) == len(b"some bytes"),
             lambda: files.names_in(folder) == ["a"],
             lambda: files.remove([path]) is None,
         ):
