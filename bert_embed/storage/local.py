@@ -520,7 +520,7 @@ def _alone(path: str) -> Iterator[None]:
             with suppress(OSError):  # a process that was forked meanwhile has the lock, too
                 fcntl.flock(number, fcntl.LOCK_UN)
             os.close(number)
-    yield  # there is no folder, which is said when the file is written
+    yield  # why nothing can be opened is said when the file is written
 
 
 def _opened(path: str) -> tuple[str, int] | None:
@@ -529,8 +529,10 @@ def _opened(path: str) -> tuple[str, int] | None:
         (path, os.O_RDONLY),
         (os.path.dirname(path), os.O_RDONLY),
     ):
-        with suppress(FileNotFoundError, NotADirectoryError, PermissionError), naming(place):
+        try:
             return place, os.open(place, mode)
+        except OSError as error:
+            raise_passing(error, place)
     return None
 
 

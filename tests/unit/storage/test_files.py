@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from bert_embed.base.errors import StorageError
 from bert_embed.storage import local
 from bert_embed.storage.files import (
+    change,
     create_exclusive,
     names_in,
     read_bytes,
@@ -30,19 +32,24 @@ from tests.support.forks import python
 
 
 @pytest.mark.parametrize(
-    ("write", "step"),
-    [(write_bytes, "fsync"), (write_bytes, "replace"), (write_unsynced, "replace")],
+    ("write", "step", "why"),
+    [
+        *((write_bytes, step, errno.ENOSPC) for step in ("fsync", "replace")),
+        (write_unsynced, "replace", errno.ENOSPC),
+        (lambda path, data: change(path, lambda _: data), "open", errno.EROFS),
+    ],
 )
-def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, write, step):
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(
+    tmp_path, monkeypatch, write, step, why
+):
     path = tmp_path / "a.txt"
     write_bytes(str(path), b"old")
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, step, full)
-    with pytest.raises(StorageError, match=r"a\.txt cannot be written: No space left"):
-        write(str(path), b"new")
+    with monkeypatch.context() as patches:
+        fails = mock.Mock(side_effect=OSError(why, os.strerror(why)))
+        patches.setattr(os, step, fails)
+        said = rf"a\.txt cannot be written: {os.strerror(why)}"
+        with pytest.raises(StorageError, match=said):
+            write(str(path), b"new")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["a.txt"]
 
