@@ -60,7 +60,7 @@ OTHER_FORMATS = {".avro", ".orc", ".xlsx", ".pdf", ".docx", ".heic", ".ipynb"} |
     *(".pyc", ".whl", ".deb", ".rpm", ".iso", ".dmg", ".db", ".sqlite", ".sqlite3"),
     *(".npy", ".npz", ".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".safetensors", ".onnx", ".h5"),
     *(".hdf5", ".feather", ".arrow", ".gguf", ".bin", ".idx", ".z", ".lzo", ".sz", ".metadata"),
-    *(".crdownload", ".partial", ".tmp", ".bak", ".swp", ".lock"),
+    *(".crdownload", ".partial", ".tmp", ".bak", ".swp", ".lock", ".dvc"),
     *(".md5", ".sha1", ".sha256", ".sha512", ".crc", ".sig", ".rds", ".rdata", ".dta", ".sav"),
 }
 _OTHER_DATA = {".arrow", ".feather", ".avro", ".orc"}  # of these, other files tell of data
@@ -69,10 +69,14 @@ OF_RUNS = "outputs of runs"  # likewise for the files of earlier runs
 LINKS = "links"  # likewise for links to files that are read
 _HIDING = ("_", ".")
 _SHARD = re.compile(r"-\d+-of-\d+$")
+# What programs put behind the suffix of Parquet for how its pages are compressed.
+_OF_PAGES = re.compile(r"(\.(?:parquet|parq|pq))\.(?:gz|gzip|snappy|zstd?|br|brotli|lz4)$")
 # What stands beside the files of a data set, as on the Hugging Face Hub: not part of it.
 _BESIDE_DATA = re.compile(
-    r"(readme|licen[cs]e|notice|citation|changelog)([._-].*)?"
-    r"|(dataset_infos?|dataset_dict|metadata|package(-lock)?|tsconfig|schema|state|croissant|datapackage|manifest)\.json"
+    r"(readme|licen[cs]e|notice|citation|changelog|copying|authors|contribut(ing|ors)|version|requirements"
+    r"|checksums?|(sha\d*|md5)sums?)([._-].*)?"
+    r"|(dataset_infos?|dataset_dict|features|metadata|package(-lock)?|tsconfig|schema|state|croissant"
+    r"|datapackage|manifest)\.json|[\w-]*manifest"  # the latter as Redshift unloads it
 )
 # Of tables: the folder of the log, the ending of its files, and what reads them.
 _TABLES = {
@@ -128,7 +132,7 @@ def _suffixes(path: str) -> tuple[str, str]:
     >>> _suffixes("out.csv-00000-of-00002.gz"), _suffixes("a.TFRecord.gz-00000-of-00001")
     (('.csv', '.gz'), ('.tfrecord', '.gz'))
     """
-    name = _SHARD.sub("", path.rsplit("/", 1)[-1].lower())
+    name = _OF_PAGES.sub(r"\1", _SHARD.sub("", path.rsplit("/", 1)[-1].lower()))
     end = next((end for end in COMPRESSIONS if name.endswith(end)), "")
     stem = _SHARD.sub("", name.removesuffix(end))
     return "." + stem.rsplit(".", 1)[1] if "." in stem else "", end
@@ -158,8 +162,10 @@ def list_input(
         files = without_records(_without(files, hidden, skipped))
         if not files:
             raise _nothing_named(pattern, bool(hidden))
+        if input_format != "text":
+            beside = _beside_data(pattern, files, text == WHOLE_FILES, input_format is not None)
+            files = _without(files, beside, skipped)
         if input_format is None:
-            files = _without(files, _beside_data(pattern, files, text), skipped)
             suffixes = ((file.path, _suffixes(file.path)[0]) for file in files)
             left = {path: suffix for path, suffix in suffixes if suffix in OTHER_FORMATS}
             files = _without(files, left if len(left) < len(files) else {}, skipped)
@@ -243,22 +249,27 @@ def _nothing_named(pattern: str, has_hidden: bool) -> SettingError:
     return SettingError("input", f"{pattern} names no file{hint}")
 
 
-def _beside_data(pattern: str, files: Sequence[FileInfo], text: str) -> dict[str, str]:
+def _beside_data(
+    pattern: str, files: Sequence[FileInfo], each_file: bool, is_forced: bool
+) -> dict[str, str]:
     """Paths and names of files that tell of a data set among its files, unless they are named.
 
-    Where each text file is a document, a README is one, too, but not JSON.
+    Where each text file is a document, a README is one, too, but not JSON; `notice.csv` is data.
     """
     place, paths = absolute(pattern), [file.path for file in files]
     named = place.rpartition("/")[2].lower()
     if is_glob(named) and _BESIDE_DATA.match(named):
         return {}
-    names = {path: path.rpartition("/")[2] for path in paths if path != place}
-    left = {path: name for path, name in names.items() if _BESIDE_DATA.fullmatch(name.lower())}
-    each_file = text == WHOLE_FILES
-    if each_file:
-        left = {path: name for path, name in left.items() if name.lower().endswith(".json")}
-    data = {_suffixes(path)[0] for path in paths if path not in left}
-    of_data = data - OTHER_FORMATS if each_file else data & (FORMATS.keys() | _OTHER_DATA)
+    left, data = dict[str, str](), set[str]()
+    for path in paths:
+        suffix, name = _suffixes(path)[0], path.rpartition("/")[2]
+        may_tell = suffix == ".json" or not (each_file or suffix in FORMATS)
+        if path != place and may_tell and _BESIDE_DATA.fullmatch(name.lower()):
+            left[path] = name
+        else:
+            data.add(suffix)
+    is_all = each_file or is_forced
+    of_data = data - OTHER_FORMATS if is_all else data & (FORMATS.keys() | _OTHER_DATA)
     return left if of_data else {}
 
 
@@ -416,8 +427,7 @@ def _input_file(info: FileInfo, input_format: str | None, text: str) -> InputFil
         )
     kind = input_format or FORMATS.get(suffix, "text")
     kind = text if kind == "text" else kind
-    if kind == "parquet" and compression is not None:
-        raise SettingError("input", f"{info.path} is compressed as a whole, unpack it: Parquet is")
+    compression = None if kind == "parquet" else compression
     if kind not in ("parquet", "tfrecord"):
         forced = input_format is not None
         kind, compression = look_inside(info.path, kind, compression, suffix, forced)

@@ -4,13 +4,14 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from typing import Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
+from bert_embed.base.errors import InputError
 from bert_embed.base.threads import in_parallel
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.models.heads.kinds import KINDS
@@ -35,6 +36,7 @@ from bert_embed.transforms.read.columns import (
     no_column,
     partitions,
     text_fields,
+    within_object,
 )
 from bert_embed.transforms.read.csv import check_names, csv_header
 from bert_embed.transforms.read.examples import ExampleReading, first_examples
@@ -46,6 +48,7 @@ from bert_embed.transforms.read.lines import (
     utf8_detail,
 )
 from bert_embed.transforms.read.parquet import (
+    REQUIRED,
     as_text,
     check_schema,
     plain_type,
@@ -60,10 +63,19 @@ from bert_embed.transforms.read.records import (
     TEXT,
     TYPES,
     loaded_type,
+    of_mongodb,
     type_called,
     type_name,
 )
-from bert_embed.transforms.read.wrapped import lists_of_texts, unwrapping
+from bert_embed.transforms.read.streams import STRINGS, of_packed
+from bert_embed.transforms.read.wrapped import (
+    BULK,
+    is_action,
+    lists_of_texts,
+    path_of,
+    texts_by_id,
+    unwrapping,
+)
 
 # How much of a large input is looked at: records of the start of each of so many JSON files, spread
 # evenly over all of them, and so many records of all files together.
@@ -210,22 +222,35 @@ def input_columns(options: Options, files: list[InputFile]) -> tuple[Columns, st
 
 
 def _refuse_wrapped(fields: _Fields, columns: Columns) -> None:
-    """Refuses a file whose records hold lists of texts, or of records."""
-    place, is_one = fields.file.info.path, len(fields.records) == 1
-    if name := lists_of_texts(fields.records or _first_lists(fields, columns), columns.texts):
-        cure = f"jq -c '.{name}[] as $one | .{name} = $one' FILE > NEW.jsonl"
-        cure = f"df.explode('{name}') in pandas" if fields.file.footer else cure
+    """Refuses a file whose records hold lists of texts, or of records, or describe the next one."""
+    file, records = fields.file, fields.records
+    place, is_one = f"--input {file.info.path}", len(records) == 1
+    if records and is_action(records[0]):
         raise UsageError(
-            f"--input {place}: {name} holds lists of texts, not of words; write a record of each, "
-            f"{cure}, or join them"
+            f"{place} has a line of Elasticsearch's bulk API before each record, which holds its "
+            f"id; join the two: {_by_jq(file, BULK, '-cn')}"
         )
-    if not is_one and set(columns.texts) & set(fields.names):
+    programs = [unwrapping(record, columns.texts) for record in records]
+    if name := lists_of_texts(records or _first_lists(fields, columns), columns.texts):
+        key = path_of(name, fields.names)
+        by_row = next(filter(None, programs), f"{key}[] as $one | {key} = $one")
+        cure = f"df.explode('{name}') in pandas" if file.footer else _by_jq(file, by_row)
+        raise UsageError(
+            f"{place}: {name} holds lists of texts, not of words; write a record of each, {cure}, "
+            "or join them"
+        )
+    if not is_one and any(_has_field(fields, name) for name in columns.texts):
         return  # their lists belong to the records
-    programs = [unwrapping(record, columns.texts) for record in fields.records]
     if programs and all(programs):
         wrap = "one JSON object that wraps" if is_one else "JSON objects that wrap"
-        cure = f"write one a line: jq -c '{programs[0]}' FILE > NEW.jsonl"
-        raise UsageError(f"--input {place} holds {wrap} records; {cure}")
+        cure = _by_jq(file, programs[0] or "")
+        raise UsageError(f"{place} holds {wrap} records; write one a line: {cure}")
+
+
+def _by_jq(file: InputFile, program: str, flag: str = "-c") -> str:
+    if not first_lines(file).text.startswith(b"{"):  # but perhaps with the bracket of an array
+        program = f'if type == "array" then .[] else . end | {program}'
+    return of_packed(f"jq {flag} '{program}' FILE > NEW.jsonl", file.compression)
 
 
 def _first_lists(fields: _Fields, columns: Columns) -> list[dict[str, Any]]:
@@ -283,7 +308,7 @@ def _with_late_id(looked: Sequence[_Fields], columns: Columns) -> str | None:
 
 
 def _has_text(record: Mapping[str, Any], columns: Columns) -> bool:
-    return any(record.get(name) is not None for name in columns.texts)
+    return any(nested_value(record, name) is not None for name in columns.texts)
 
 
 # Names of ids in lower case, letters and digits alone: `_id`, `ID`, `doc-id`, TREC's `docno`.
@@ -319,10 +344,13 @@ def _id_type(columns: Columns, files: list[InputFile]) -> str:
     """The integer type of the ids in all files, else `string`: JSON and CSV declare none."""
     if columns.id is None or not all(file.footer is not None for file in files):
         return "string"
-    schemas = [file.footer.schema for file in files if file.footer is not None]
-    kinds = {plain_type(type_of(schema, columns.id) or pa.null()) for schema in schemas}
-    kind = kinds.pop() if len(kinds) == 1 else None
-    return str(kind) if kind is not None and pa.types.is_integer(kind) else "string"
+    found = {type_of(file.footer.schema, columns.id) for file in files if file.footer is not None}
+    kinds = {plain_type(kind) for kind in found if kind is not None and not pa.types.is_null(kind)}
+    if not kinds or not all(kind is not None and pa.types.is_integer(kind) for kind in kinds):
+        return "string"
+    kind = promoted(kind for kind in kinds if kind is not None)
+    is_held = pa.uint64() not in kinds or kind == pa.uint64()  # beside which Arrow says int64
+    return str(kind) if is_held else "string"
 
 
 def _refuse_columns(options: Options, columns: Columns) -> None:
@@ -334,6 +362,13 @@ def _refuse_columns(options: Options, columns: Columns) -> None:
             f"--chunk_context {column} is a column of {_RECORDS}, but the input is plain text; "
             f"{HEADINGS} are those of Markdown"
         )
+
+
+_OF_PYTHON = re.compile(rb"\s*\{'")
+_FROM_PYTHON = (
+    "python3 -c 'import ast, json, sys; [print(json.dumps(ast.literal_eval(line))) for line in "
+    "sys.stdin]' < FILE > NEW.jsonl"
+)
 
 
 def _check_json(
@@ -348,21 +383,31 @@ def _check_json(
             place = f"--input {json_files[0].info.path}"
             if utf8_detail(first_lines(json_files[0]).text) is not None:
                 raise UsageError(f"{place} is not UTF-8: {AS_UTF8}")
+            cure = f"of strings, {of_packed(STRINGS, json_files[0].compression)}"
+            if _OF_PYTHON.match(first_lines(json_files[0]).text):
+                cure = f"of what Python prints, {_FROM_PYTHON}"
             raise UsageError(
-                f"{place} does not begin with JSON lines: each line must "
-                "be one object (of strings, jq -c '.. | strings | {text: .}' FILE > NEW.jsonl)"
+                f"{place} does not begin with JSON lines: each line must be one object ({cure})"
             )
         return
-    first = next(fields.file.info.path for fields in json_fields if fields.records)
+    file = next(fields.file for fields in json_fields if fields.records)
+    first = file.info.path
     for flag, name in columns.requested:
-        if any(_has_field(fields, name) for fields in json_fields):
+        is_extra, where = flag == "extra_columns", _no_object(name, records)
+        if any(_has_field(fields, name, is_extra) for fields in json_fields):
             continue
-        if flag == "extra_columns" and (name in typed or _is_in_files(name, json_fields)):
+        if is_extra and not where and (name in typed or _is_in_files(name, json_fields)):
             continue
         names = {name for fields in json_fields for name in fields.names}
         objects = [pair for one in records for pair in one.items() if isinstance(pair[1], dict)]
         names |= {f"{name}.{inner}" for name, value in objects for inner in value}
-        raise no_column(flag, name, f"not in the first records of {first}", sorted(names))
+        error = no_column(flag, name, f"not in the first records of {first}{where}", sorted(names))
+        program = texts_by_id(records[0], name) if len(records) == 1 else None
+        if flag == "text_column" and program:
+            cure = f"if it holds texts by their ids: {_by_jq(file, program)}"
+            raise InputError(f"{error}; {cure}", flag)
+        raise error
+    _check_types(file, records, columns)
     for field in columns.extra or ():
         if field.name in typed or type_name(field.type) != "string":
             continue
@@ -376,12 +421,52 @@ def _check_json(
             )
 
 
-def _has_field(fields: _Fields, name: str) -> bool:
+# The types of JSON that a text or an id can have; a text of several fields is no list.
+_CAN_HOLD = {
+    "text_column": ("string", "list_string"),
+    "text_b_column": ("string",),
+    "chunk_context": ("string",),
+    "id_column": ("string", "int64"),
+}
+
+
+def _check_types(file: InputFile, records: Sequence[dict[str, Any]], columns: Columns) -> None:
+    """Refuses JSON whose first records have no value in a field that a text or an id can have."""
+    for flag, name in columns.requested:
+        values = [of_mongodb(nested_value(record, name)) for record in records]
+        values = [value for value in values if value not in (None, [])]
+        kinds = [_json_type(value) for value in values]
+        if not values or flag == "extra_columns" or {*kinds} & {*_CAN_HOLD[flag]}:
+            continue
+        kind, cure = kinds[0] or "a list of no strings", ""
+        if isinstance(values[0], dict):
+            kind, cure = "an object", within_object(name, values[0])
+        elif kinds[0] is None:
+            program = f"{path_of(name, records[0])}[]"
+            cure = f"; write one a line: {_by_jq(file, program)}"
+        cure += f"; {_NAME_IDS}" if flag == "id_column" else ""
+        raise UsageError(
+            f"--{flag} {name} is {kind} in the first records of {file.info.path}; "
+            f"{REQUIRED[flag]}{cure}"
+        )
+
+
+def _has_field(fields: _Fields, name: str, is_extra: bool = False) -> bool:
     return (
         name in fields.names
-        or name in partitions(fields.file.info.path)
+        or (is_extra and name in partitions(fields.file.info.path))
         or any(nested_value(record, name) is not None for record in fields.records)
     )
+
+
+def _no_object(name: str, records: Sequence[dict[str, Any]]) -> str:
+    """What a name with dots goes through that is no object, such as a list; "" if nothing is."""
+    for before in accumulate(name.split(".")[:-1], "{}.{}".format):
+        values = (nested_value(record, before) for record in records)
+        kinds = {type(value) for value in values if value is not None}
+        if kinds and dict not in kinds:
+            return f", where {before} is no object"
+    return ""
 
 
 def _is_in_files(name: str, json_fields: Sequence[_Fields]) -> bool:
@@ -508,7 +593,7 @@ def _held_type(name: str, stored: Mapping[pa.DataType, str]) -> pa.DataType:
             f"--extra_columns {name} is {places}, which no type holds without loss; write "
             f"{name}:TYPE with one of {', '.join(TYPES)}"
         )
-    return held
+    return pa.list_(pa.string()) if held == pa.list_(pa.null()) else held
 
 
 _OF_TEXTS = "text_column", "text_b_column", "id_column", "extra_columns", "chunk"
@@ -516,12 +601,13 @@ _OF_TEXTS = "text_column", "text_b_column", "id_column", "extra_columns", "chunk
 
 def are_examples(files: Sequence[InputFile]) -> bool:
     """Whether the input is TFRecord files."""
-    kinds = {file.format for file in files}
-    if "tfrecord" in kinds and len(kinds) > 1:
+    first = {file.format == "tfrecord": file.info.path for file in files}
+    if len(first) > 1:
         raise UsageError(
-            "--input names TFRecord files of examples and files of texts; embed them in two runs"
+            f"--input names TFRecord files of examples, as {first[True]}, and files of texts, as "
+            f"{first[False]}; embed them in two runs"
         )
-    return kinds == {"tfrecord"}
+    return True in first
 
 
 def example_settings(options: Options, files: Sequence[InputFile]) -> ExampleSettings | None:

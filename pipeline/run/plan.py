@@ -46,7 +46,7 @@ from bert_embed.transforms.read.csv import QUOTED, CsvRecords, Dialect, first_cs
 from bert_embed.transforms.read.examples import ExampleReading, first_examples
 from bert_embed.transforms.read.lines import Lines, first_lines, utf8_detail
 from bert_embed.transforms.read.reader import document_blocks, example_blocks
-from bert_embed.transforms.read.streams import packing
+from bert_embed.transforms.read.streams import STRINGS, packing
 
 BUCKET_KEYS = 1_000_000  # some 50 MB of hashes, compared in one worker's memory
 _MOST_BUCKETS = 1 << 16
@@ -486,25 +486,33 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
 _FRONT_MATTER = re.compile(rb"---\r?\n(?:.*\n){1,40}?---\r?\n")
 _MOST_SUFFIXES, _LOOKED_AT = 20, 1 << 12  # of each suffix so many bytes of a file
 # First lines of files that hold many documents in a form of their own, and what reads them.
-_COLLECTIONS = {
-    re.compile(rb"WARC/\d"): ("WARC records", "warcio"),
-    re.compile(rb"(?i:<doc\b[^>]*>)"): ("<doc> elements", "wikiextractor --json, or ir_datasets"),
-    re.compile(rb"(From |[A-Z][A-Za-z-]+: )\S.*\n[A-Z][A-Za-z-]+: "): (
-        *("mails", "Python's mailbox or email"),
+_COLLECTIONS = (
+    (rb"WARC/\d", "WARC records", "warcio"),
+    (rb"(?i:<doc\b[^>]*>)", "<doc> elements", "wikiextractor --json, or ir_datasets"),
+    (rb"(?i:<(\?xml|!doctype|html|mediawiki)\b)", "markup", "lxml"),
+    (rb"(From |[A-Z][A-Za-z-]+: )\S.*\n[A-Z][\w-]+: ", "mails", "Python's mailbox or email"),
+    (rb"@\w+\{|TY  - |PMID- |%0 ", "references", "bibtexparser, rispy or nbib"),
+    (
+        rb"# (newdoc|newpar|sent_id|text|global)\b.*=|1\t(\S+\t){8}|-DOCSTART-",
+        *("sentences of CoNLL", "conllu or nltk"),
     ),
-    re.compile(rb"@\w+\{|TY  - "): ("references", "bibtexparser or rispy"),
-    re.compile(rb"# (newdoc|newpar|sent_id|text|global)\b.*="): ("sentences of CoNLL-U", "conllu"),
-    re.compile(rb"<http\S+> <http"): ("triples", "rdflib"),
-    re.compile(rb"(?i:(insert into|create table)\b|-- \w*sql\w* )"): ("SQL", "the database"),
-    re.compile(rb'[^{\n]*\n\s*\{\s*"'): ("JSON behind another line", "tail -n +2 FILE"),
-    re.compile(rb'\s*\[\s*"(?:[^"\\\n]|\\.)*+"\s*[],]|(?:"(?:[^"\\\n]|\\.)*+"\r?\n){2}'): (
-        *("JSON strings", "jq -c '.. | strings | {text: .}'"),
+    (rb"(<http\S+>|_:\w+) <http|@prefix ", "triples", "rdflib"),
+    (rb"\d{5}[a-z ]{3}.*\x1e", "MARC records", "pymarc"),
+    (rb"(---\s+)?- ?\w+: .*\n +\w+: ", "YAML", "PyYAML"),
+    (rb'msgid "', "translations", "polib"),
+    (rb"BEGIN:V(CALENDAR|CARD)", "calendars or cards", "vobject"),
+    (rb"(?i:(--\s+)?(insert into|create table)\b|(--\s+)+\w*sql\w* )", "SQL", "the database"),
+    (rb"[^\x01\n]+\x01", "fields between ^A", "--input_format csv with --csv_header"),
+    (rb'[^{\n]*\n\s*\{\s*"', "JSON behind another line", "tail -n +2 FILE"),
+    (
+        rb'\[\s*"(?:[^"\\\n]|\\.)*+"\s*[],]|(?:"(?:[^"\\\n]|\\.)*+"\r?\n){2}',
+        *("JSON strings", STRINGS.partition(" FILE")[0]),
     ),
-    re.compile(rb"\[Script Info|(\d+\r?\n)?\d+:\d\d:\d\d[,.]\d+ -->|WEBVTT"): (
-        "subtitles",
-        "pysrt or webvtt",
+    (
+        rb"\[Script Info|(\d+\r?\n)?\d+:\d\d:\d\d[,.]\d+( -->|,\d)|WEBVTT|\[(ti|ar|\d\d):",
+        *("subtitles", "pysrt or webvtt"),
     ),
-}
+)
 
 
 def _collection_notes(files: list[InputFile]) -> Iterator[str]:
@@ -524,8 +532,9 @@ def _collection_notes(files: list[InputFile]) -> Iterator[str]:
                 f"note: {file.info.path} begins with front matter, which is read as text: `pandoc "
                 "-t gfm FILE` leaves it out, python-frontmatter makes fields of it"
             )
-        for begin, (what, reader) in _COLLECTIONS.items():
-            if begin.match(start):
+        is_named = bool(_MARKUP & {*file.info.path.lower().split(".")})  # which says it already
+        for begin, what, reader in _COLLECTIONS:
+            if re.match(begin, start.lstrip()) and not (is_named and what == "markup"):
                 yield (
                     f"note: {file.info.path} holds {what}, whose headers and marks are read as "
                     f"texts: write a document a line first, as JSON lines ({reader} reads them)"

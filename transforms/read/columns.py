@@ -127,6 +127,12 @@ def joined_fields(names: Iterable[str]) -> str:
     return written.getvalue().removesuffix("\r\n")
 
 
+def within_object(name: str, fields: Iterable[str]) -> str:
+    """How the fields of an object are named instead of it, for people; nothing if it has none."""
+    names = [f"{name}.{field}" for field in fields]
+    return f"; name a field of it: {', '.join(names[:_MOST_NAMED])}" if names else ""
+
+
 def no_column(flag: str, name: str, place: str, existing: Iterable[str]) -> InputError:
     """Returns the error for a missing column, which names those that exist, or the nearest.
 

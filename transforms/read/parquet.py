@@ -29,7 +29,13 @@ from bert_embed.transforms.parts import (
     RowGroup,
     Slice,
 )
-from bert_embed.transforms.read.columns import Columns, no_column, partitions, text_fields
+from bert_embed.transforms.read.columns import (
+    Columns,
+    no_column,
+    partitions,
+    text_fields,
+    within_object,
+)
 from bert_embed.transforms.read.lines import INVALID_UTF8, parts_in_order, positions
 from bert_embed.transforms.read.records import (
     CAN_BE,
@@ -43,6 +49,7 @@ from bert_embed.transforms.read.records import (
     record_of,
     type_name,
 )
+from bert_embed.transforms.read.streams import packed_as
 
 _NUMBER_BYTES = 8
 # DuckDB's INTERVAL is 12 bytes to Arrow, and a pandas.Period a number of months or days.
@@ -56,8 +63,11 @@ _SCALARS = (
     pa.types.is_time,
     pa.types.is_timestamp,
 )
-_LISTED = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_string)
-_REQUIRED = {
+_LISTED = (
+    *(pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_string),
+    pa.types.is_null,  # where all lists are empty
+)
+REQUIRED = {
     "text_column": "must be a string, or a list of strings",
     "text_b_column": "must be a string",
     "chunk_context": "must be a string",
@@ -86,7 +96,9 @@ def plain_type(kind: pa.DataType) -> pa.DataType | None:
     if is_text(kind):
         return pa.string()
     if is_list(kind):
-        inner = plain_type(kind.value_type)
+        inner = (
+            kind.value_type if pa.types.is_null(kind.value_type) else plain_type(kind.value_type)
+        )
         listed = inner is not None and any(is_kind(inner) for is_kind in _LISTED)
         return pa.list_(inner) if listed else None
     if pa.types.is_timestamp(kind) and kind.tz and kind.tz[0] in "+-Z":
@@ -109,13 +121,20 @@ def promoted(kinds: Iterable[pa.DataType]) -> pa.DataType | None:
     >>> promoted([pa.int32(), pa.float64()]), promoted([pa.int64(), pa.string()])
     (DataType(double), None)
     """
-    schemas = [pa.schema([("", kind)]) for kind in dict.fromkeys(kinds)]
+    listed = [*kinds]
+    if any(map(pa.types.is_decimal, listed)):  # beside which Arrow has no room for large integers
+        listed = [_as_decimal(kind) if pa.types.is_integer(kind) else kind for kind in listed]
+    schemas = [pa.schema([("", kind)]) for kind in dict.fromkeys(listed)]
     try:
         kind = pa.unify_schemas(schemas, promote_options="permissive").field(0).type
     except pa.ArrowException:
         return None
     decimals = [pa.types.is_decimal(schema.field(0).type) for schema in schemas]
     return None if any(decimals) and not pa.types.is_decimal(kind) else kind
+
+
+def _as_decimal(kind: pa.DataType) -> pa.DataType:
+    return pa.decimal128(len(str(2**kind.bit_width)), 0)
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -190,8 +209,9 @@ def check_schema(path: str, schema: pa.Schema, columns: Columns) -> None:
                 continue
             raise no_column(flag, name, f"not a column of {path}", schema.names)
         if not _is_readable(flag, name, kind, columns):
-            cure = as_text(name, kind)
-            raise SettingError(flag, f"{name} of {path} is {kind}; {_REQUIRED[flag]}{cure}")
+            fields = [field.name for field in kind] if pa.types.is_struct(kind) else ()
+            cure = as_text(name, kind) or within_object(name, fields)
+            raise SettingError(flag, f"{name} of {path} is {kind}; {REQUIRED[flag]}{cure}")
 
 
 def as_text(name: str, kind: pa.DataType) -> str:
@@ -209,6 +229,8 @@ def type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
         return None if number < 0 else _without_view(schema.field(number).type)
     within: Any = schema
     for field in name.split("."):
+        if isinstance(within, pa.DataType) and pa.types.is_null(within):
+            return within  # of structs that are all missing
         is_there = isinstance(within, pa.Schema) or pa.types.is_struct(within)
         if not is_there or within.get_field_index(field) < 0:
             return None
@@ -328,6 +350,11 @@ def _open(info: FileInfo) -> Iterator[tuple[BinaryIO, pq.ParquetFile]]:
             raise
         if info.size < _POINTER_BYTES:
             refuse_pointer(info.path, read_bytes(info.path) or b"")
+        with open_listed(info) as raw:
+            if packed_as(raw.read(_POINTER_BYTES)):
+                raise InputError(
+                    f"{info.path} is compressed as a whole, unpack it: Parquet is"
+                ) from error
         raise InputError(f"{info.path} cannot be read as Parquet: {error}") from error
 
 

@@ -98,7 +98,7 @@ class ExtraValues:
     def __call__(self, record: Mapping[str, Any]) -> tuple[Any, ...]:
         """The values of a record, None for what is missing, `UNFIT` for what does not fit."""
         return tuple(
-            _fitting(convert, _of_mongodb(record.get(name, default)))
+            _fitting(convert, of_mongodb(record.get(name, default)))
             for name, convert, default in self._columns
         )
 
@@ -186,7 +186,8 @@ def _list_of(convert: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
     def converted(value: Any) -> list[Any]:
         if not isinstance(value, list):
             raise ValueError
-        return [None if item is None else convert(item) for item in value]
+        items = map(of_mongodb, value)
+        return [None if item is None else convert(item) for item in items]
 
     return converted
 
@@ -368,24 +369,41 @@ def _strings(fields: Mapping[str, Any], names: Sequence[str], what: str) -> list
 
 
 _UUID = "04"  # MongoDB's subtype; of the older 03 nobody knows the order of its bytes
+_BEGIN = datetime.datetime(1970, 1, 1)
 
 
-def _of_mongodb(value: Any) -> Any:
-    """The value in MongoDB's notation of its own types: `{"$oid": "5f0e"}`."""
-    while isinstance(value, dict) and len(value) == 1 and next(iter(value)).startswith("$"):
-        [[kind, value]] = value.items()
-        if kind == "$binary" and isinstance(value, dict) and "base64" in value:
-            encoded = value["base64"]  # as mongoexport writes bytes; a UUID becomes one
+def of_mongodb(value: Any) -> Any:
+    """The value in MongoDB's notation of its own types: `{"$oid": "5f0e"}`.
+
+    Numbers of a date are milliseconds whatever their size; it becomes ISO 8601, as mongoexport
+    writes most of them.
+    """
+    is_date = False
+    while isinstance(value, dict) and value and next(iter(value)).startswith("$"):
+        [kind, inner], *others = value.items()
+        if kind == "$binary":  # a UUID becomes one, other bytes stay as they are written
+            written = (
+                inner
+                if isinstance(inner, dict)
+                else {"base64": inner, "subType": value.get("$type")}
+            )
+            encoded: Any = written.get("base64")
             with suppress(ValueError, TypeError):
-                if str(value.get("subType")).zfill(2) == _UUID:
+                if str(written.get("subType")).zfill(2) == _UUID:
                     return str(uuid.UUID(bytes=base64.b64decode(encoded, validate=True)))
             return encoded
+        if others:
+            break
+        value, is_date = inner, is_date or kind == "$date"
+    if is_date:
+        with suppress(ValueError, TypeError, OverflowError):
+            return f"{(_BEGIN + datetime.timedelta(milliseconds=int(value))).isoformat()}Z"
     return value
 
 
 def id_of(record: Mapping[str, Any], column: str) -> str:
     """The id of a record; BadRecordError if it has none."""
-    value = _of_mongodb(nested_value(record, column))
+    value = of_mongodb(nested_value(record, column))
     if value is None:
         raise BadRecordError("missing id")
     if isinstance(value, bool) or not isinstance(value, (str, int)):

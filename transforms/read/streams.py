@@ -33,6 +33,7 @@ _GAP = re.compile(f"[{re.escape(_GAPS)}]*")
 _BETWEEN = str.maketrans("\n,[]\x1e", "\r    ")
 _MOST_VALUE = 1 << 27  # bytes of a value, which is in memory: of a larger one nobody sees the end
 _VALUES = json.JSONDecoder(parse_int=str, parse_float=str, strict=False)
+STRINGS = "jq -c '.. | strings | {text: .}' FILE > NEW.jsonl"  # makes records of them
 _JOINED = "has JSON objects with nothing between them; write one a line: jq -c . FILE"
 _UNFINISHED = (
     "is cut: its JSON {} has no end, or a brace, comma or quote too many or too few in line {:,} "
@@ -64,7 +65,7 @@ def decompressed(raw: BinaryIO, compression: str, path: str, size: int) -> Itera
                 yield b"".join(held)
                 held, length = [], 0
     except _LayoutError as error:
-        raise InputError(f"{path} {error}") from error
+        raise InputError(f"{path} {of_packed(str(error), compression)}") from error
     except (igzip.BadGzipFile, _IsalError, zstandard.ZstdError, EOFError, _DamagedError) as error:
         if "too much memory" in str(error):
             raise InputError(
@@ -80,6 +81,12 @@ def packing(compression: str | None) -> str | None:
     """How a file is compressed, without its layout; None: it is as large as its text."""
     codec = (compression or "").partition("+")[0]
     return codec if codec in _PIECES else None
+
+
+def of_packed(command: str, compression: str | None) -> str:
+    """A command that reads FILE, as it does if the file is compressed."""
+    codec = packing(compression)
+    return command.replace("FILE", f"<({codec} -dc FILE)") if codec else command
 
 
 class ObjectLines:
@@ -132,7 +139,7 @@ class ObjectLines:
         if self._values and not self.objects:
             raise _LayoutError(
                 "does not begin with JSON lines: each line, or each element of an array, must be "
-                "one object (of strings, jq -c '.. | strings | {text: .}' FILE > NEW.jsonl)"
+                f"one object (of strings, {STRINGS})"
             )
         if not self._values and opened == 1:
             return b""  # an empty array, which has no line
@@ -360,10 +367,10 @@ def look_inside(
     with open_raw(path) as file:
         start = file.read(_START)
         start += b"" if b"\n" in start else file.read(_LONG_START)
-        compression = _packing(start, packed)
+        if start.startswith(_PARQUET) and not _is_text(start) and not forced:
+            return "parquet", None
+        compression = packed_as(start, packed)
         if compression is None:
-            if start.startswith(_PARQUET) and not _is_text(start) and not forced:
-                return "parquet", None
             if not (is_text and _holds_examples(start)):
                 check_encoding(path, start)
         else:
@@ -379,14 +386,14 @@ def look_inside(
     if is_text and _begins_with_record(start):
         kind = "jsonl"
     layout = None
-    if kind == "jsonl" and _has_values(path, start):
+    if kind == "jsonl" and _has_values(path, start, compression):
         layout = JSON_VALUES
     elif kind in ("jsonl", "text", "csv"):
         _check_line_feeds(path, start)
     return kind, "+".join(filter(None, (compression, layout))) or None
 
 
-def _packing(start: bytes, named: str | None) -> str | None:
+def packed_as(start: bytes, named: str | None = None) -> str | None:
     """How a file is compressed, by its first bytes; damaged ones stay what the suffix says."""
     for mark, name in _PACKED.items():
         if start.startswith(mark) and not _is_text(start[:_START]):
@@ -414,7 +421,7 @@ def _begins_with_record(start: bytes) -> bool:
     return isinstance(first, dict) and _BEHIND_VALUE.match(text, end) is not None
 
 
-def _has_values(path: str, start: bytes) -> bool:
+def _has_values(path: str, start: bytes, compression: str | None) -> bool:
     """Whether JSON is an array, or has objects over several lines, or several in a line."""
     text = start.removeprefix(BOM).lstrip()
     if text.startswith((b"[", b"\x1e")):  # the latter is before each text of a sequence (RFC 7464)
@@ -433,5 +440,5 @@ def _has_values(path: str, start: bytes) -> bool:
         goes_on = isinstance(error, json.JSONDecodeError) and error.pos >= len(line) - _MOST_TOKEN
         return goes_on and bool(ended) and rest.lstrip()[:1] not in (b"{", b"")
     if line.startswith("{", end):
-        raise InputError(f"{path} {_JOINED}")
+        raise InputError(f"{path} {of_packed(_JOINED, compression)}")
     return line[end:].lstrip(" \t\r,").startswith("{")

@@ -1,10 +1,13 @@
-"""Tells a JSON object that wraps many records, as programs write tables into one object."""
+"""Tells JSON that is not a record a document, as programs write tables, and how jq makes it so."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from bert_embed.transforms.read.columns import nested_value
+
 _DEPTH = 3  # of objects in which records are looked for, as in `hits.hits` of Elasticsearch
+BULK = "inputs | (.index // .create)._id as $id | {id: $id} + input"  # with `jq -cn`
 
 
 def unwrapping(record: dict[str, Any], texts: Sequence[str]) -> str | None:
@@ -16,12 +19,10 @@ def unwrapping(record: dict[str, Any], texts: Sequence[str]) -> str | None:
     '.data[]'
     >>> unwrapping({"7": {"text": "a"}, "8": {"text": "b"}}, ["text"])
     'to_entries[] | {id: .key} + .value'
-    >>> unwrapping({"text": ["a b", "c"], "id": [1, 2]}, ["text"])
-    '. as $all | range(.text | length) as $row | $all | map_values(.[$row])'
     """
-    named = next((name for name in texts if record.get(name) is not None), None)
+    named = next((name for name in texts if nested_value(record, name) is not None), None)
     if named is not None:
-        return _of_columns(record, named, record[named])
+        return _of_columns(record, named) if named in record else None
     rows = record.get("data")
     is_split = isinstance(rows, list) and rows and all(isinstance(row, list) for row in rows)
     if is_split and isinstance(record.get("columns"), list):
@@ -30,22 +31,22 @@ def unwrapping(record: dict[str, Any], texts: Sequence[str]) -> str | None:
     return _of_records(record, texts)
 
 
-def _of_columns(record: dict[str, Any], name: str, text: Any) -> str | None:
+def _of_columns(record: dict[str, Any], name: str) -> str | None:
     """Of an object whose fields are columns: lists, or objects by row."""
-    place = _key(name)
-    are_dicts = all(isinstance(value, dict) for value in record.values())
-    if are_dicts and len(text) > 1:
+    place, text = _key(name), record[name]
+    if all(isinstance(value, dict) for value in record.values()) and len(text) > 1:
         rows = f"({place} | keys_unsorted[]) as $row"
         return f". as $all | {rows} | $all | map_values(.[$row])"
     if not isinstance(text, list) or len(text) < 2:
         return None
     others = [value for field, value in record.items() if field != name]
-    are_columns = all(isinstance(each, list) and len(each) == len(text) for each in others)
+    are_columns = [isinstance(each, list) and len(each) == len(text) for each in others]
     # Words of one text have no blanks within them.
-    are_texts = bool(others) or any(" " in each for each in text if isinstance(each, str))
-    if not are_columns or not are_texts:
+    has_blanks = any(" " in each for each in text if isinstance(each, str))
+    if not (any(are_columns) or not others if has_blanks else others and all(are_columns)):
         return None
-    return f". as $all | range({place} | length) as $row | $all | map_values(.[$row])"
+    rows = f"range({place} | length) as $row"
+    return f'. as $all | {rows} | $all | map_values(if type == "array" then .[$row] else . end)'
 
 
 def lists_of_texts(records: Sequence[dict[str, Any]], texts: Sequence[str]) -> str | None:
@@ -58,9 +59,16 @@ def lists_of_texts(records: Sequence[dict[str, Any]], texts: Sequence[str]) -> s
     """
     if len(texts) > 1 or (len(records) == 1 and unwrapping(records[0], texts)):
         return None
-    lists = [record[texts[0]] for record in records if isinstance(record.get(texts[0]), list)]
-    words = [word for listed in lists for word in listed if isinstance(word, str)]
+    values = [nested_value(record, texts[0]) for record in records]
+    words = [word for value in values if isinstance(value, list) for word in value]
+    words = [word for word in words if isinstance(word, str)]
     return texts[0] if 2 * sum(" " in word.strip() for word in words) > len(words) else None
+
+
+def is_action(record: Mapping[str, Any]) -> bool:
+    """Whether a record is what a bulk file of Elasticsearch has before each document."""
+    inner = record.get("index", record.get("create"))
+    return len(record) == 1 and isinstance(inner, dict) and all(key[:1] == "_" for key in inner)
 
 
 def _of_records(record: dict[str, Any], texts: Sequence[str]) -> str | None:
@@ -73,7 +81,7 @@ def _of_records(record: dict[str, Any], texts: Sequence[str]) -> str | None:
         inner = [*value.values()] if by_id else value
         if not isinstance(inner, list) or not inner or not all(isinstance(v, dict) for v in inner):
             continue
-        with_text = sum(any(name in each for name in texts) for each in inner)
+        with_text = sum(any(nested_value(v, name) is not None for name in texts) for v in inner)
         # Of the fields of one record few are objects with a text.
         have_text = 2 * with_text > len(inner) if by_id else with_text > 0
         program = f"{path} | to_entries[] | {{id: .key}} + .value" if by_id else f"{path}[]"
@@ -85,6 +93,22 @@ def _of_records(record: dict[str, Any], texts: Sequence[str]) -> str | None:
     return max(found, key=lambda each: each[:2])[2] if found else None
 
 
+def texts_by_id(record: dict[str, Any], name: str) -> str | None:
+    """The program of jq for an object of texts by their ids, which are to have this name, or None.
+
+    >>> texts_by_id({"corpus": {"d1": "the bank", "d2": "a river"}, "mode": "text"}, "text")
+    '.corpus | to_entries[] | {id: .key, text: .value}'
+    """
+    pair = f"to_entries[] | {{id: .key, {_key(name)[1:]}: .value}}"
+    found = [
+        (sum(map(len, value.values())), f"{path} | {pair}".removeprefix(" | "))
+        for path, value in _values(record, "", 1)
+        if isinstance(value, dict) and len(value) > 1
+        if all(isinstance(text, str) and " " in text for text in value.values())
+    ]
+    return max(found, default=(0, None))[1]
+
+
 def _values(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
     """The values in an object with their paths, outer ones first."""
     yield path, value
@@ -93,7 +117,12 @@ def _values(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
             yield from _values(inner, f"{path}{_key(name)}", depth - 1)
 
 
+def path_of(name: str, names: Collection[str]) -> str:
+    """A field of these, or one of the objects in them that a name with dots is, as jq names it."""
+    return "".join(map(_key, [name] if name in names else name.split(".")))
+
+
 def _key(name: str) -> str:
     """A field as jq names it."""
     is_plain = name.isascii() and name.isidentifier()
-    return f".{name}" if is_plain else f".[{json.dumps(name)}]"
+    return f".{name if is_plain else json.dumps(name)}"

@@ -208,6 +208,7 @@ D = decimal.Decimal
         ("c", [pa.array([1], pa.int32()), pa.array([2])], [1, 2], "int64"),
         ("c", [pa.array([2**53 + 1]), pa.array([0.5])], [None, 0.5], "double"),
         ("c", [pa.array([D("1.5")]), pa.array([D("12345.25")])], [D("1.50"), D("12345.25")], None),
+        ("c", [pa.array([D("1.5")]), pa.array([10**12])], [D("1.5"), D(10**12)], None),
         ("c", [pa.nulls(1), pa.array(["x"], pa.string_view())], [None, "x"], "string"),
         ("c", [pa.nulls(1), pa.array([1.5], pa.float16())], [None, 1.5], None),
         ("c", [pa.array(["café".encode()])], ["café"], "string"),
@@ -222,6 +223,9 @@ D = decimal.Decimal
         ("c:bool", [pa.array([D("1.25")])], [None], "bool"),
         ("c:int64", [pa.array([D("2.00"), D("1.25")])], [2, None], "int64"),
         ("c", [VIEWS], [["x"], ["y", "z"], None], None),
+        ("c", [pa.array([[], None]), pa.array([[1]])], [[], None, [1]], "list<element: int64>"),
+        ("c", [pa.array([[], None])], [[], None], "list<element: string>"),
+        ("c.year", [pa.nulls(1), pa.array([{"year": 2024}])], [None, 2024], "int64"),
         ("c", [VIEWS, VIEWS[:1]], [["x"]], None),
         ("c", [pa.array([[1], None, [2, 3]], pa.list_view(pa.int64()))], [[1], None, [2, 3]], None),
         ("c", [pa.array(['{"n": 1}'], pa.json_())], ['{"n": 1}'], "string"),
@@ -262,6 +266,7 @@ def test_partitions_are_columns(tmp_path, run):
         found = rows(run(tmp_path / kind, f"out-{kind}", extra_columns="lang,year:int64"))
         by_id = dict(zip(found["id"], zip(found["lang"], found["year"], strict=True), strict=True))
         assert by_id == {"d0": ("de", 2024), "d1": (None, 7)}
+        run.refused(tmp_path / kind, "--text_column lang is not", "none", text_column="text,lang")
 
 
 OBJECTS = [
@@ -279,6 +284,10 @@ def test_fields_of_objects_have_dotted_names(run):
     assert found["_source.meta.year"] == [1, None]
     assert found["late"] == [None, '{"a":1}']
     run.refused({"in.jsonl": OBJECTS}, "did you mean --text_column _source.text?", "none")
+    authors = [{"id": n, "text": "the bank", "authors": [{"name": "a"}]} for n in range(3)]
+    for name in ("authors.name", "authors.0.name:string"):
+        message = "in.jsonl, where authors is no object, which has authors, id, text"
+        run.refused({"in.jsonl": authors}, message, "none", extra_columns=name)
 
 
 def test_columns_may_come_late(run):

@@ -74,6 +74,15 @@ def test_what_records_decide_is_no_flag_that_changed(run):
     run.refused(texts, "holds another run (--id_column changed since)", "two", id_column="")
 
 
+def test_documents_whose_text_is_in_an_object_have_their_ids(run):
+    """As Label Studio writes them, with lists of records that are not the documents."""
+    notes = {"annotations": [{"id": 1, "result": []}, {"id": 2, "result": []}]}
+    records = [{"id": each["id"], "data": {"text": each["text"]}} | notes for each in DOCUMENTS]
+    for number in (1, 150):
+        output = run({f"{number}.json": records[:number]}, f"{number}", text_column="data.text")
+        assert rows(output)["id"] == IDS[:number]
+
+
 @pytest.mark.parametrize("limit", ["100%", "1000"])
 def test_ids_of_another_form_delete_nothing(run, limit):
     first = run({"a.jsonl": [{"id": n, "text": f"river {n}"} for n in range(20)]}, "out/1")

@@ -68,8 +68,8 @@ def test_examples_need_no_suffix(tmp_path, run, examples, name):
     assert rows(run(tmp_path / "in"))["id"] == IDS  # all of a folder but what tells of them
 
 
-BESIDE = ["README.md", "LICENSE", "README_de.txt"]
-BESIDE_JSON = ["dataset_infos.json", "metadata.json", "schema.json"]
+BESIDE = ["README.md", "LICENSE", "README_de.txt", "unload_manifest"]
+BESIDE_JSON = ["dataset_infos.json", "metadata.json", "schema.json", "features.json"]
 
 
 def test_what_stands_beside_data_is_left_out_and_told(tmp_path, run):
@@ -77,8 +77,13 @@ def test_what_stands_beside_data_is_left_out_and_told(tmp_path, run):
     beside = {f"in/{name}": text for name, text in files.items()}
     output = run({"in/data/a.jsonl": LINES} | beside)
     assert rows(output)["id"] == IDS
-    assert "6 files are beside the data and are skipped (LICENSE 1, README.md 1, " in run.out
+    assert "8 files are beside the data and are skipped (LICENSE 1, README.md 1, " in run.out
     assert record(output)["input"]["skipped_files"] == dict.fromkeys(files, 1)
+    # A table is data whatever its name, and so are files without a suffix whose format is said.
+    tables = {"d/notice.csv": CSV, "d/a.csv": CSV, "d/LICENSE.csv.gz": CSV}
+    assert len(rows(run(tables, "tables"))["id"]) == 9
+    parts = {"e/part-0": CSV, "e/README.md": "A data set.\n", "e/SHA256SUMS": "0 part-0\n"}
+    assert rows(run(parts, "parts", input_format="csv"))["id"] == IDS
     # Named, or among texts, it is a text like others; JSON is none.
     run(tmp_path / "in" / BESIDE[0], "named")
     texts = run({"texts/data/a.txt": "a text\n"} | {f"texts/{n}": files[n] for n in BESIDE}, "told")
@@ -103,8 +108,22 @@ OF_MANY_DOCUMENTS = [
     ("a.sgm", "<DOC>\n<DOCNO> 1 </DOCNO>\nthe bank\n</DOC>\n", "<doc> elements"),
     ("a.ass", "[Script Info]\nTitle: x\n", "subtitles"),
     ("a.bib", "@article{a,\n title={x}\n}\n", "references"),
-    ("a.conllu", "# text = Hi\n1\tHi\thi\n", "sentences of CoNLL-U"),
+    ("a.conllu", "# text = Hi\n1\tHi\thi\n", "sentences of CoNLL"),
+    ("eng.train", "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\n", "sentences of CoNLL"),
+    ("a.mrc", "00714cam a2200205 a 4500001001300000\x1e   89048230\x1ea\x1d", "MARC records"),
+    ("a.yaml", "- id: a\n  text: the bank\n", "YAML"),
+    ("a.po", 'msgid "the bank"\nmsgstr "das Ufer"\n', "translations"),
+    ("b.conllu", "1" + "\tx" * 9 + "\n", "sentences of CoNLL"),
+    ("pages1.xml-p1p41242", "<mediawiki>\n<page>\n", "markup"),  # as Wikipedia names its dumps
+    ("a.nxml", '\ufeff<?xml version="1.0"?>\n<article/>\n', "markup"),
+    ("index", "\n<!DOCTYPE html>\n<p>the bank\n", "markup"),
+    ("a.nbib", "\nPMID- 1\nTI  - the bank\n", "references"),
+    ("a.ics", "BEGIN:VCALENDAR\n", "calendars or cards"),
+    ("a.nt", '_:b0 <http://a> "the bank" .\n', "triples"),
+    ("000000_0", "d1\x01the bank\n", "fields between ^A"),  # as Hive names its files
+    ("a.sbv", "0:00:01.000,0:00:02.000\nthe bank\n", "subtitles"),
     ("a.sql", "INSERT INTO t VALUES (1, 'a');\n", "SQL"),
+    ("b.sql", "--\n-- PostgreSQL database dump\n--\n", "SQL"),
     ("a.log", "started\n" + LINES, "JSON behind another line"),
     ("a.txt", json.dumps(["the bank", 'of "it"'], indent=1), "JSON strings"),
     ("b.txt", '["the bank"]\n["of it"]\n', "JSON strings"),
@@ -141,8 +160,43 @@ def test_one_object_that_wraps_records_is_refused(run, name, wrapped, program):
 @pytest.mark.parametrize("name", ["c.jsonl", "c.jsonl.gz"])
 def test_objects_that_wrap_records_are_refused(run, name):
     lines = {f"in/{name}": (json.dumps({"data": DOCUMENTS}) + "\n") * 3, "in/a.jsonl": LINES * 200}
-    message = f"{name} holds JSON objects that wrap records; write one a line: jq -c '.data"
-    run.refused(lines, message)
+    file = "<(gzip -dc FILE)" if name.endswith("gz") else "FILE"
+    message = "holds JSON objects that wrap records; write one a line"
+    run.refused(lines, f"{name} {message}: jq -c '.data[]' {file} > NEW.jsonl")
+
+
+ACTION = {"index": {"_type": "_doc", "_id": "7"}}
+BY_ID = {each["id"]: each["text"] for each in DOCUMENTS}
+
+
+@pytest.mark.parametrize(
+    ("name", "records", "message"),
+    [
+        (
+            "a.json",
+            [ACTION, DOCUMENTS[0]] * 2,
+            "has a line of Elasticsearch's bulk API before each",
+        ),
+        ("a.json", [{"queries": {"q": "a b"}, "corpus": BY_ID}], "jq -c '.corpus | to_entries[]"),
+        ("a.json", [BY_ID], "if it holds texts by their ids: jq -c 'to_entries[] | {id: .key,"),
+        ("a.json", f"{DOCUMENTS[0]}\n" * 2, "of what Python prints, python3 -c 'import ast, json,"),
+        ("a.json", [{"id": 1, "text": {"en": "a b"}}], "is an object in the first records of"),
+        ("a.json", [{"id": 1, "text": [{"a": "b"}]}], "a list of no strings in the first"),
+        ("a.json", '[{"text": [{"a": "b"}]}]', 'if type == "array" then .[] else . end | .text[]'),
+        ("a.json", [{"id": [1], "text": "a b"}], "--id_column id is list_int64 in the first"),
+        ("a.json", [{"text": ["a b", "c d"], "id": [1, 2]}] * 2, "jq -c '. as $all | range(.text"),
+        ("a.json", [{"id": 1, "my text": ["a b", "c d"]}] * 2, """jq -c '."my text"[] as $one"""),
+    ],
+)
+def test_what_is_no_record_a_document_is_refused_with_a_program(run, name, records, message):
+    column = "my text" if "my text" in records[0] else "text"
+    run.refused({name: records}, message, text_column=column)
+
+
+@pytest.mark.parametrize("end", ["parquet.gzip", "parquet.snappy", "pq.zst", "parquet.gz", "gz"])
+def test_parquet_is_known_whatever_its_name_says_of_its_pages(tmp_path, run, end):
+    pq.write_table(pa.Table.from_pylist(DOCUMENTS), tmp_path / f"a.{end}", compression="gzip")
+    assert rows(run(tmp_path / f"a.{end}"))["id"] == IDS
 
 
 def test_csv_without_its_suffix_is_noted(tmp_path, run):

@@ -79,14 +79,20 @@ def test_types_of_mongodb_are_read(read):
             '}, "text": "c"}'
             for kind in ("04", "00")
         ),
+        '{"_id": {"$binary": "YkrYedM4QKGkq0lkcTZ4oA==", "$type": "04"}, "text": "d", '
+        '"n": {"$numberInt": "7"}, "at": {"$date": {"$numberLong": "-14256000000"}}}',
+        '{"_id": {"$date": 63072000000}, "text": "e"}',
     ]
     extra = pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
     ids, _, [block] = read("\n".join(lines), "in.jsonl", id="_id", extra=extra)
     uuid = "624ad879-d338-40a1-a4ab-4964713678a0"
-    assert ids == ["5f0e", "60ab", uuid, "YkrYedM4QKGkq0lkcTZ4oA=="]
+    days = ["1972-01-01T00:00:00Z"]  # milliseconds, however few
+    assert ids == ["5f0e", "60ab", uuid, "YkrYedM4QKGkq0lkcTZ4oA==", uuid, *days]
     moment = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    landing = datetime.datetime(1969, 7, 20, tzinfo=UTC)
     found = [tuple(row.values()) for row in block.extra.to_pylist()]
-    assert found == [(5, moment), (6, moment), (None, None), (None, None)]
+    assert found[:2] + found[4:] == [(5, moment), (6, moment), (7, landing), (None, None)]
+    assert found[2:4] == [(None, None)] * 2
 
 
 def test_pairs_of_json_lines(read):

@@ -154,7 +154,10 @@ def test_bad_records_cost_themselves_alone(read, text, ids, reasons):
 FRAME = pd.DataFrame({"id": ["d0", "d1"], "text": ["the bank", "a river"]})
 WRAPPED = [{"text": "a"}, {"text": "b"}]
 BY_ROW = ". as $all | (.text | keys_unsorted[]) as $row | $all | map_values(.[$row])"
-BY_PLACE = ". as $all | range(.text | length) as $row | $all | map_values(.[$row])"
+BY_PLACE = (
+    ". as $all | range(.text | length) as $row "
+    '| $all | map_values(if type == "array" then .[$row] else . end)'
+)
 SPLIT = (
     ".columns as $names | .data[] | [$names, .] | transpose "
     "| map({key: .[0], value: .[1]}) | from_entries"
@@ -174,9 +177,10 @@ def written(orient):
         (written("index"), "to_entries[] | {id: .key} + .value"),
         (FRAME.to_dict("list"), BY_PLACE),
         ({"text": ["one text", "two"]}, BY_PLACE),
+        ({"ids": [1, 2], "text": ["one text", "two"], "data": None, "has": ["ids"]}, BY_PLACE),
         ({"features": [{"properties": each} for each in WRAPPED]}, ".features[]"),
         ({"hits": {"total": 2, "hits": [{"_source": each} for each in WRAPPED]}}, ".hits.hits[]"),
-        ({"my data": WRAPPED[:1]}, '.["my data"][]'),
+        ({"my data": WRAPPED[:1]}, '."my data"[]'),
         ({"docs": {"7": WRAPPED[0]}}, ".docs | to_entries[] | {id: .key} + .value"),
     ],
 )
@@ -198,3 +202,9 @@ def test_the_program_that_unwraps_is_said(record, program):
 )
 def test_a_record_is_no_wrapper(record):
     assert unwrapping(record, ["text"]) is None
+
+
+def test_the_text_may_be_a_field_of_an_object():
+    rows = [{"row": each} for each in WRAPPED]
+    assert unwrapping({"features": [{"name": "id"}] * 9, "rows": rows}, ["row.text"]) == ".rows[]"
+    assert unwrapping(rows[0] | {"annotations": rows}, ["row.text"]) is None
