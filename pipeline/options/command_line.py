@@ -4,6 +4,7 @@ import argparse
 import difflib
 import logging
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING
@@ -360,14 +361,15 @@ def parser_of(kind: type[CommandOptions], command: str, everything: bool = True)
     about = _DESCRIPTIONS.get(command, kind.__doc__)
     if "beam_args" in kind.__dataclass_fields__:
         about = f"{about} Also takes every option of Apache Beam."
-    more: dict[str, Any] = {}
+    # The console would show the colours of Python 3.14 as text.
+    more: dict[str, Any] = {"color": False} if sys.version_info >= (3, 14) else {}
     if of_embed:
         output = " --output vectors" if "output" in kind.needed else ""
         epilog = f"example: {called} {_EXAMPLE}{output}"
         if not everything:
             rest = len(flags.keys() & FLAGS.keys() - EVERYDAY)
             epilog += f"\n{called} --help all lists {rest} more flags."
-        more = {"epilog": epilog, "formatter_class": argparse.RawDescriptionHelpFormatter}
+        more |= {"epilog": epilog, "formatter_class": argparse.RawDescriptionHelpFormatter}
     usage = " ".join([called, *places, *required, "[flags]"])
     parser = Parser(prog=called, usage=usage, description=about, allow_abbrev=False, **more)
     parser.add_argument("--config", metavar="FILE", help=_CONFIG)

@@ -196,7 +196,10 @@ def test_a_process_that_gets_no_more_memory_or_threads_says_so(run, monkeypatch)
     assert "Traceback" not in run.err
 
 
-def test_help_and_dry_run_do_no_work(run, command):
+def test_help_and_dry_run_do_no_work(run, command, monkeypatch):
+    """Nor has a help the colours that Python 3.14 gives it: their codes would be shown as text."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+
     def flags(*words):
         """The flags that a help lists, without those that switch something off."""
         return set(re.findall(r"^  (?:-h, )?--(\w+)", command(*words).out, re.MULTILINE))
