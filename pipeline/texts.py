@@ -94,7 +94,7 @@ def sample_texts(
     none: list[Any] = [None] * len(sample)
     places = sample.files, sample.ids, sample.starts or none, sample.stops or none
     hits = [Hit(0.0, "", file, 0, *place) for file, *place in zip(*places, strict=True)]
-    [found], problem = texts_of_input([hits], run.record, run.place, _MOST_BYTES)
+    [found], problem = texts_of_input([hits], run.record, run.folder.path, _MOST_BYTES)
     if problem is not None and tell is not None:
         tell(f"note: no texts are shown: {problem}")
     texts = [hit.text for hit in found]

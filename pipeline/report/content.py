@@ -53,7 +53,7 @@ def report_content(
     result = to_json(record.numbers)
     rejected = record.numbers.rejected
     content: dict[str, Any] = {
-        "run": _run(record, run.place),
+        "run": _run(record, run.folder.path),
         "counts": result["counts"],
         "written": result["written"],
         "changes": result.get("changes"),
@@ -110,18 +110,24 @@ def _of_vectors(
     sample: Sample, texts: Sequence[str | None] | None, record: RunRecord, projection: str | None
 ) -> dict[str, Any]:
     usable = usable_rows(sample.vectors)
-    directions = main_directions(sample.vectors[usable])
-    vectors = health(sample.vectors, record.settings, sample.repeated)
     content: dict[str, Any] = {
-        "vectors": vectors,
+        "vectors": health(sample.vectors, record.settings, sample.repeated),
         "full_lengths": _full_lengths(sample),
         "sampled": {"rows": len(sample), "total": sample.total},
         "documents": _documents(sample, texts, usable),
         "neighbours": _neighbours(sample, usable),
     }
+    directions = main_directions(sample.vectors[usable])
     if directions is not None:
+        of = clusters(directions)
         usable_texts = None if texts is None else [texts[at] for at in usable.tolist()]
-        content |= _map(directions, usable_texts, record, projection)
+        content["clusters"] = describe(directions, of, usable_texts)
+        maps = projections(directions, projection)
+        content["map"] = {
+            "cluster": of.tolist(),
+            "projections": maps,
+            "lacks_tsne": lacks_tsne(),
+        }
     return content
 
 
@@ -132,23 +138,6 @@ def _full_lengths(sample: Sample) -> dict[str, Any] | None:
     names = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "longest": 1.0}
     lengths = np.quantile(sample.full_lengths, list(names.values()), method="higher")
     return dict(zip(names, lengths.tolist(), strict=True))
-
-
-def _map(
-    directions: np.ndarray,
-    texts: list[str | None] | None,
-    record: RunRecord,
-    projection: str | None,
-) -> dict[str, Any]:
-    of = clusters(directions)
-    return {
-        "clusters": describe(directions, of, texts),
-        "map": {
-            "cluster": of.tolist(),
-            "projections": projections(directions, projection),
-            "lacks_tsne": lacks_tsne(),
-        },
-    }
 
 
 def _documents(

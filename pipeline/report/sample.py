@@ -35,11 +35,6 @@ class Run:
     folder: OutputFolder
     record: RunRecord
 
-    @property
-    def place(self) -> str:
-        """The folder's path."""
-        return self.folder.path
-
 
 @dataclass(frozen=True)
 class Sample:
@@ -88,12 +83,12 @@ def _written(record: RunRecord) -> tuple[str, int]:
 
 def _some_files(run: Run, kind: str, most: int) -> list[str]:
     """Names of files of vectors, evenly spread; InputError if the run wrote more, or fewer."""
-    names = [f"{kind}/{name}" for name in names_in(join(run.place, kind))]
-    names, written = list(filter(holds_vectors, names)), run.record.numbers.written[kind]
-    if len(names) != written.files:
+    place = join(run.folder.path, kind)
+    names = list(filter(holds_vectors, (f"{kind}/{name}" for name in names_in(place))))
+    if len(names) != (written := run.record.numbers.written[kind].files):
         raise InputError(
-            f"{join(run.place, kind)} holds {counted(len(names), 'file')}, its run wrote "
-            f"{written.files}: `bert-embed verify` lists what is missing or extra"
+            f"{place} holds {counted(len(names), 'file')}, its run wrote "
+            f"{written}: `bert-embed verify` lists what is missing or extra"
         )
     return [names[at] for at in spread(len(names), most)]
 
@@ -114,7 +109,7 @@ def _read(run: Run, name: str, rows: int) -> tuple[list[np.ndarray], dict[str, l
     columns: dict[str, list[Any]] = {}
     extra = run.record.input.extra_columns or {}
     for batch in row_batches(
-        *(join(run.place, name), run.record.settings),
+        *(run.folder.path_of(name), run.record.settings),
         columns=(*_COLUMNS, *extra),
         rows=_BATCH,
         limit=rows,
