@@ -319,10 +319,9 @@ def test_a_query_is_taken_as_it_is(monkeypatch):
     assert parse_embed(["--output=o", "--project=p", "--query", sql]).query == sql
 
 
-def test_a_folder_named_like_a_switch_is_searched(tmp_path, tiny_bundle, command, monkeypatch):
+def test_a_folder_named_like_a_switch_is_searched(tmp_path, run, command, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("in.txt").write_text("true\nfalse\n")
-    assert embed(Path("report"), tiny_bundle, "in.txt") == 0
+    run({"in.txt": "true\nfalse\n"}, "report")
     for query in ("true", "false"):
         assert query in command("search", "report", query, "--k", "1").out
 

@@ -14,7 +14,7 @@ from bert_embed.pipeline.progress import RunCounts
 from bert_embed.results.run_record import Goal
 from bert_embed.transforms.ledger import BlockRecord, block_record_bytes
 from bert_embed.transforms.output_folder import OutputFolder
-from tests.support.command import REPORT, ROOT, Hold, embed, flags_of, record
+from tests.support.command import REPORT, ROOT, Hold, flags_of, record
 from tests.support.forks import python
 from tests.support.servers.gcs import behind
 
@@ -161,11 +161,9 @@ def test_the_speed_and_the_time_left_are_about_right(seed, tmp_path, monkeypatch
     assert counts.progress(None).tokens_per_second == expected
 
 
-def test_a_store_is_asked_for_each_block_record_once(tmp_path, tiny_bundle, gcs, monkeypatch):
-    (tmp_path / "in.txt").write_text("\n".join(["the river bank", "", "the bank"] * 40))
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", block_bytes=500) == 0
-    done = record(tmp_path / "out")
-    url = gcs.put_folder(tmp_path / "out", "speeds", "out")
+def test_a_store_is_asked_for_each_block_record_once(run, gcs, monkeypatch):
+    output = run({"in.txt": "\n".join(["the river bank", "", "the bank"] * 40)}, block_bytes=500)
+    done, url = record(output), gcs.put_folder(output, "speeds", "out")
     with behind(gcs, monkeypatch) as proxy:
         plan = Goal(done["plan"]["blocks"] + 1, 2 * done["plan"]["covers"], 0)
         counts = RunCounts(url, done["run"], plan, time.time())

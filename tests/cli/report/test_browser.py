@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.support.command import embed, write_json
+from tests.support.command import embed
 from tests.support.outputs import browser, content
 
 pytestmark = pytest.mark.slow
@@ -189,25 +189,22 @@ EMPTY = {
 
 
 @pytest.mark.parametrize(("text", "flags", "sentence"), EMPTY.values(), ids=EMPTY)
-def test_a_page_says_what_is_not_there(text, flags, sentence, visit, tiny_bundle, tmp_path):
-    (tmp_path / "in.txt").write_text(text)
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 0
-    page = visit(width=360, folder=tmp_path / "out")
+def test_a_page_says_what_is_not_there(text, flags, sentence, visit, run):
+    page = visit(width=360, folder=run({"in.txt": text}, **flags))
     assert sentence in page.locator("main").inner_text()
     assert page.locator("canvas").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-def test_days_are_colours_and_chunks_are_counted(visit, tiny_bundle, tmp_path):
+def test_days_are_colours_and_chunks_are_counted(visit, run, tmp_path):
     """Of files of a deep folder, which ids go without."""
     lines = [
         {"id": f"{tmp_path}/{n}.txt", "text": "the river. " * 9, "day": f"2026-01-{n:02}"}
         for n in range(1, 29)
     ]
-    source = write_json(tmp_path / "in.jsonl", *lines)
     flags = {"extra_columns": "day:date", "chunk": "tokens", "max_seq_length": 12}
-    assert embed(tmp_path / "out", tiny_bundle, source, **flags) == 0
-    page, shown = visit(folder=tmp_path / "out"), content(tmp_path / "out")
+    output = run({"in.jsonl": lines}, **flags)
+    page, shown = visit(folder=output), content(output)
     page.select_option("#colour", "day")
     said = page.locator(".legend").inner_text()
     assert "2026-01-01" in said
@@ -218,11 +215,9 @@ def test_days_are_colours_and_chunks_are_counted(visit, tiny_bundle, tmp_path):
     assert set(shown["documents"]["ids"]) == {f"{n}.txt" for n in range(1, 29)}
 
 
-def test_neighbours_do_not_follow_the_period_of_a_corpus(tiny_bundle, tmp_path):
+def test_neighbours_do_not_follow_the_period_of_a_corpus(run):
     texts = [" ".join(["the"] * (1 + n % 20)) + f" river {n}" for n in range(200)]
     lines = [{"id": f"R{n % 20}-{n}", "text": text} for n, text in enumerate(texts)]
-    source = write_json(tmp_path / "in.jsonl", *lines)
-    assert embed(tmp_path / "out", tiny_bundle, source) == 0
-    made = content(tmp_path / "out")
+    made = content(run({"in.jsonl": lines}))
     asked = {made["documents"]["ids"][each["row"]].split("-")[0] for each in made["neighbours"]}
     assert len(asked) > 3

@@ -155,10 +155,9 @@ def test_extra_columns_become_colours(page):
     assert (year["kind"], year["values"][:3]) == ("number", [1990, 1991, 1992])
 
 
-def test_equal_runs_give_equal_pages(page, corpus, tiny_bundle, tmp_path, monkeypatch):
+def test_equal_runs_give_equal_pages(page, corpus, run, monkeypatch):
     monkeypatch.setattr(sample, "UNASKED", 2000)
-    assert embed(tmp_path / "out", tiny_bundle, corpus, **SILENT) == 0
-    other = content(tmp_path / "out")
+    other = content(run(corpus, **SILENT))
     outputs = page["run"]["output"], other["run"]["output"]
     same = json.loads(json.dumps(other).replace(outputs[1], outputs[0]))
     assert same | {"ended": page["ended"]} == page

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
-from tests.support.command import embed, record, rejected, rows, vectors, write_json
+from tests.support.command import record, rejected, rows, vectors, write_json
 from tests.support.models.architectures import write_architecture
 from tests.support.models.sentence_transformers import CASES, write_sentence_transformers
 from tests.support.rounding import assert_near
@@ -126,16 +126,14 @@ def source(tmp_path_factory):
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
-def test_a_chunk_has_the_vector_of_prompt_context_and_text(tmp_path, tiny_bundle, source, family):
-    model, prompt = tiny_bundle, "bank: "
-    if family != "bert":
-        write_architecture(tmp_path / "model", family)
-        model = str(tmp_path / "model")
-    flags = {"chunk": "paragraph", "prompt": prompt, "keep_text": True}
-    context = {"chunk_context": "title,part,headings"}
-    assert embed(tmp_path / "out", model, source, **flags, **context) == 0
-    assert embed(tmp_path / "plain", model, source, **flags) == 0
-    found, plain = rows(tmp_path / "out"), rows(tmp_path / "plain")
+def test_a_chunk_has_the_vector_of_prompt_context_and_text(
+    run, model_of, tiny_bundle, source, family
+):
+    model = tiny_bundle if family == "bert" else model_of(write_architecture, family).path
+    prompt, context = "bank: ", {"chunk_context": "title,part,headings"}
+    flags = {"chunk": "paragraph", "prompt": prompt, "keep_text": True, "model": model}
+    output, without = run(source, **flags, **context), run(source, "plain", **flags)
+    found, plain = rows(output), rows(without)
     for name in ("id", "chunk", "start", "stop", "text", "truncated"):
         assert found[name] == plain[name], name
     before = {"a": ["Seven banks two"], "b": [f"Straße 北京 {one}".strip() for one in ABOVE]}
@@ -150,17 +148,17 @@ def test_a_chunk_has_the_vector_of_prompt_context_and_text(tmp_path, tiny_bundle
     with_context = np.array(list(map(bool, contexts)))
     assert with_context.sum() == 11
     wanted = encoder.encode([text for text, has in zip(joined, with_context, strict=True) if has])
-    np.testing.assert_allclose(vectors(tmp_path / "out")[with_context], wanted, atol=1e-5)
+    np.testing.assert_allclose(vectors(output)[with_context], wanted, atol=1e-5)
     # Without a context a chunk is the same in both, and so are hashes of texts with headings alone.
     hashes = dict(zip(found["id"], found["text_hash"], strict=True))
     same = dict(zip(plain["id"], plain["text_hash"], strict=True))
     assert [hashes[name] == same[name] for name in "abcd"] == [False, False, True, True]
-    same = (vectors(tmp_path / "out") == vectors(tmp_path / "plain")).all(axis=1)
+    same = (vectors(output) == vectors(without)).all(axis=1)
     assert same.tolist() == (~with_context).tolist()
-    settings = record(tmp_path / "out")
+    settings, others = record(output), record(without)
     assert settings["vectors"]["chunk_context"] == ["title", "part", "headings"]
-    assert settings["run"] != record(tmp_path / "plain")["run"]
-    assert "chunk_context" not in record(tmp_path / "plain")["vectors"]
+    assert settings["run"] != others["run"]
+    assert "chunk_context" not in others["vectors"]
 
 
 def test_late_chunks_leave_the_context_out_of_their_mean(run, tiny_bundle, source):
