@@ -58,7 +58,7 @@ from bert_embed.models.heads.sparse import QUERY_WEIGHTS, SparseHead
 from bert_embed.models.static import NO_LIMIT, WORDS, StaticConfig
 from bert_embed.text.documents import TextTokenizer
 
-# Longest rows of a model whose sentence-transformers files name no length: without a fused
+# Longest rows of a model of which no file of sentence-transformers names a length: without a fused
 # attention, processors hold the scores of all pairs of tokens, 200 MB a row for 12 heads.
 _MOST_TOKENS = 2048
 _MOST_STATIC_TOKENS = 512  # where model2vec's config.json does not say it
@@ -95,7 +95,9 @@ def import_huggingface(root: Path, dest: str, origin: Mapping[str, str]) -> Bund
         tensors["embeddings/type"] = tensors["embeddings/type"][:1]
         files = replace(files, config=config)
     heads: dict[str, HeadRead] = {}
-    usual = min(max_length or config.max_position_embeddings, _MOST_TOKENS)
+    usual = max_length  # where release 6 of sentence-transformers writes it
+    if usual is None or not is_sentence_transformers(root):
+        usual = min(usual or config.max_position_embeddings, _MOST_TOKENS)
     if multi is not None:
         head, prompts = multi.head(config, tokenizer, folder, usual)
         heads["multi"], settings = (head, multi.tensors), replace(settings, prompts=prompts)

@@ -161,7 +161,7 @@ class TokenizerFiles:
             problem = f"model_max_length must be a number of at least 3, got {length!r}"
             raise self.error(SLOW, problem)
         # transformers writes 1e30 for an unknown length.
-        return int(min(length, config.max_position_embeddings))
+        return int(min(length, config.max_position_embeddings)) if length < 1e20 else None
 
     def check(self) -> None:
         """Checks that every setting of tokenizer_config.json is followed, or changes no id."""

@@ -32,7 +32,8 @@ pytestmark = pytest.mark.slow
 
 LONG_ROWS = (*GATED, *JINA)
 CLOSE = 1e-4
-WEIGHTS = "model.safetensors"
+WEIGHTS, SLOW = "model.safetensors", "tokenizer_config.json"
+BERT = "sentence_bert_config.json"
 # One shape, which XLA compiles in a second.
 SHORT = {"max_seq_length": 8, "batch_tokens": 64, "long_text": "truncate"}
 
@@ -193,14 +194,20 @@ def test_the_theta_of_either_setting_is_followed(tmp_path, name, rope, theta):
     assert imported(tmp_path).config.rope_theta == theta
 
 
-def test_a_long_model_takes_2048_tokens_unless_its_files_say_more(tmp_path):
-    source = tmp_path / "source"
-    write_architecture(source, "modernbert", max_position_embeddings=8192)
-    said = imported(tmp_path, "said")
-    (source / "modules.json").unlink()
-    plain = imported(tmp_path, "plain")
-    assert said.max_seq_length == 1024
-    assert (plain.max_seq_length, plain.config.max_position_embeddings) == (2048, 8192)
+@pytest.mark.parametrize(
+    ("files", "wanted"),
+    [
+        ({}, 1024),
+        ({"modules.json": None}, 2048),
+        ({"modules.json": None, SLOW: {"model_max_length": 4096}}, 2048),
+        ({BERT: "{}", SLOW: {"model_max_length": 4096}}, 4096),  # as release 6 writes it
+        ({BERT: "{}", SLOW: {"model_max_length": 10**30}}, 2048),
+    ],
+)
+def test_a_long_model_takes_2048_tokens_unless_its_files_say_more(tmp_path, files, wanted):
+    write_architecture(tmp_path / "source", "modernbert", max_position_embeddings=8192)
+    bundle = imported(tmp_path, files=files)
+    assert (bundle.max_seq_length, bundle.config.max_position_embeddings) == (wanted, 8192)
 
 
 @pytest.mark.parametrize("gated", ["nomic_bert", "jina"])
@@ -283,7 +290,7 @@ def test_the_prefix_and_the_heads_of_training_change_nothing(tmp_path, bundle, k
 
 def test_a_special_token_of_the_settings_is_followed(tmp_path):
     write_architecture(tmp_path / "source", "mpnet")
-    bundle = imported(tmp_path, files={"tokenizer_config.json": {"sep_token": "[SEP]"}})
+    bundle = imported(tmp_path, files={SLOW: {"sep_token": "[SEP]"}})
     tokenizer = load_tokenizer(bundle)
     ends = tokenizer.vocab[tokenizer.cls_id], tokenizer.vocab[tokenizer.sep_id]
     assert ends == ("<s>", "[SEP]")
