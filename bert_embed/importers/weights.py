@@ -106,7 +106,8 @@ class FileSettings(dict[str, Any]):
     def refuse_unknown(self, supported: Container[str]) -> None:
         """InputError names a setting that is not supported, unless it is empty or off."""
         for name, value in self.items():
-            if name not in supported and value not in (None, False, {}, [], ""):
+            parts = value.values() if isinstance(value, dict) else (value,)
+            if name not in supported and any(one not in (None, False, {}, [], "") for one in parts):
                 raise self.unknown(name, value)
 
     def unknown(self, name: str, value: Any) -> InputError:
