@@ -203,7 +203,7 @@ def separator(name: str, value: Any) -> str:
     text = one_text(name, value)
     text = _SEPARATORS.get(text, text)
     if len(text) != 1 or not text.isascii() or text in '"\r\n\0':
-        raise SettingError(name, f"must be one character, or tab or ^A, got {value!r}")
+        raise SettingError(name, f"must be one ASCII character, or tab or ^A, got {value!r}")
     return text
 
 

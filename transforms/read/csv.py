@@ -12,7 +12,15 @@ import numpy as np
 
 from bert_embed.base.errors import InputError, required
 from bert_embed.base.threads import SharedSetting
-from bert_embed.transforms.parts import BLANK_LINE, BadRecordError, BlockSpec, InputFile, Slice
+from bert_embed.transforms.parts import (
+    AS_UTF8,
+    BLANK_LINE,
+    NO_QUOTES,
+    BadRecordError,
+    BlockSpec,
+    InputFile,
+    Slice,
+)
 from bert_embed.transforms.read import lines
 from bert_embed.transforms.read.columns import Columns, no_column, partitions
 from bert_embed.transforms.read.lines import (
@@ -199,7 +207,6 @@ _DOUBLE_QUOTES = (
 )
 _NO_COMMENTS = "lines that begin with # are read as all others: grep -v '^#' FILE > NEW"
 _LOG = logging.getLogger(__name__)
-_NO_QUOTES = "csv_quoting none takes quotes as characters"
 _NULL = "\0N"  # stands for a field that is `\N`, which an escape would turn into N
 # Without quotes, PostgreSQL, ClickHouse and `mysql --batch` write letters for these characters.
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "0": "\0"}
@@ -263,7 +270,7 @@ def _file_records(
         if before <= lines.MOST_RECORD_BYTES < length and cutter.is_open:
             problem = (
                 f"{path}: the quote in line {cutter.open_line} is not closed within {_limit()}, "
-                f"is it left open? ({_NO_QUOTES})"
+                f"is it left open? ({NO_QUOTES})"
             )
             if gives_up:
                 raise InputError(problem, "csv_quoting")
@@ -277,13 +284,13 @@ def _file_records(
         if is_open and found.too_large:
             raise InputError(
                 f"{path} ends within a record of over {_limit()}: is a quote left open in line "
-                f"{cutter.open_line}? ({_NO_QUOTES})",
+                f"{cutter.open_line}? ({NO_QUOTES})",
                 "csv_quoting",
             )
         if is_open and cutter.line > cutter.open_line + 1:
             _warn_once(
                 f"{path}: the quote in line {cutter.open_line} is never closed, the rest of the "
-                f"file is one rejected record; {_NO_QUOTES}"
+                f"file is one rejected record; {NO_QUOTES}"
             )
         records = CsvRecords(**vars(found), quoting=quoting)
         if header is None and found.count:
@@ -322,7 +329,7 @@ def _header(path: str, data: bytes, is_open: bool, quoting: Dialect) -> tuple[st
     try:
         names = next(_reader(iter([data.decode()]), quoting))
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} has a header that is not UTF-8") from error
+        raise InputError(f"{path} has a header that is not UTF-8: {AS_UTF8}") from error
     except csv.Error as error:
         raise InputError(f"{path} has a malformed header: {_said(error)}") from error
     if is_open or not any(names):
@@ -460,7 +467,7 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
                 _warn_once(
                     f"{records.path}: the malformed record at byte {records.offset + start} has "
                     f"{count} lines, a quote left open in its first line rejects them all; "
-                    f"{_NO_QUOTES}"
+                    f"{NO_QUOTES}"
                 )
             detail = _said(error) + (f"; the record has {count} lines" if count > 1 else "")
             yield BadRecord("malformed CSV", _shown(data), detail=detail)

@@ -77,6 +77,13 @@ def test_a_malformed_record_says_what_is_wrong_where(run):
         assert not [each for each in told if "secret" in each["detail"]]
 
 
+def test_what_reads_malformed_csv_is_told(run):
+    run({"in.csv": 'text\n"a \\"b\\" c"\nfine\n'}, max_rejected=0, code=3)
+    assert "csv_quoting escaped reads backslashes before quotes, as Spark" in run.err
+    run({"r.csv": '"text"\n"1","a b"\n'}, "r", max_rejected=0, code=3)
+    assert "in R, write.table(…, col.names = NA) names the column" in run.err
+
+
 def test_an_array_that_is_cut_fails_the_run(run):
     """Before any work where the file is small."""
     lines = [json.dumps({"id": number, "text": "the bank " * 70}) for number in range(8_000)]

@@ -174,7 +174,7 @@ def test_what_examples_cannot_give_is_refused(tmp_path, tiny_bundle, run, plain_
     ):
         run.refused(plain_examples, message, **flags)
     (two,) = run.written({"in.txt": "the bank\nriver of money\n"})
-    run.refused([plain_examples, two], "files of examples and files of texts")
+    run.refused([plain_examples, two], f"of examples, as {plain_examples}")
     for words, said in (
         (["tokenize", *flags_of(tmp_path / "out", tiny_bundle, plain_examples)], "already tok"),
         (["search", str(plain_examples), "bank"], "holds examples, no vectors"),

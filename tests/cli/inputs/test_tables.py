@@ -133,7 +133,7 @@ def test_tables_on_cloud_storage(tmp_path, run, gcs):
         ({"csv_escape": "x"}, "unknown flag --csv_escape; did you mean --csv_"),
         ({"csv_quoting": "none"}, "--csv_quoting is for CSV, and --input names none"),
         ({"csv_header": "a,b"}, "--csv_header is for CSV, and --input names none"),
-        ({"csv_separator": "::"}, "--csv_separator must be one character, or tab or ^A"),
+        ({"csv_separator": "¦"}, "--csv_separator must be one ASCII character, or tab or ^A"),
     ],
 )
 def test_other_quoting_is_refused(run, flags, message):
