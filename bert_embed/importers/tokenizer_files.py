@@ -116,9 +116,9 @@ def _json_tokenizer(
             f"{path}: must put one token before a text, and one after it, as BERT's does, puts none"
         )
     _check_size(path, len(tokenizer), config)
-    placed = {"cls_token": tokenizer.cls_id, "sep_token": tokenizer.sep_id}
-    usual = {} if files.as_it_is or files.kind != WORD_PIECE else files.usual_tokens
-    for name, number in placed.items():
+    ends = {"cls_token": tokenizer.cls_id, "sep_token": tokenizer.sep_id}
+    usual = files.usual_tokens if files.kind == WORD_PIECE else {}
+    for name, number in () if files.as_it_is else ends.items():
         if (token := files.named(name) or usual.get(name)) not in (None, tokenizer.vocab[number]):
             raise InputError(
                 f"{files.folder}: {name} is {token!r} by {SLOW} or the tokenizer's class, rows "

@@ -254,7 +254,7 @@ def weight_files(folder: Path, convert: str) -> list[Path]:
             why = "pickled weights can run code when read" if pickled else "not readable here"
             raise InputError(
                 f"{folder}: {_WEIGHTS} is missing and {name} is refused ({why}), convert it in a "
-                f"copy of the folder with {convert}"
+                f"copy of the model's folder with {convert}"
             )
     raise InputError(f"{folder}: {_WEIGHTS} is missing")
 

@@ -160,7 +160,7 @@ def cut(size):
         *[
             (
                 {"config.json": {"architectures": names}, "pytorch_model.bin": "", **BARE},
-                rf"in a copy of the folder with {auto}\.from_pretrained",
+                rf"in a copy of the model's folder with {auto}\.from_pretrained",
             )
             for names, auto in (([], "AutoModel"), (["BertForMaskedLM"], "AutoModelForMaskedLM"))
         ],
