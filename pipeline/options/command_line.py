@@ -112,10 +112,7 @@ def _check_words(
         raise UnknownFlags(wrong, called)
     for word, before in zip(unknown, ("", *unknown), strict=False):
         if not word.startswith("-") and not (before.startswith("--") and "=" not in before):
-            places = [one.metavar or "" for one in flags.values() if one.is_positional]
-            alone = f"give {' and '.join(places)} once; {command} takes no other words"
-            alone = alone if places else "repeat --input for each file, or put a glob in quotes"
-            raise UsageError(f"{word} stands alone: {alone}")
+            raise _stands_alone(word, flags, command)
     for name in _names(unknown):
         _logger.warning(
             "%s is no flag of this program and none that Beam knows here; the job server of %s "
@@ -123,6 +120,13 @@ def _check_words(
             name,
             job.runner,
         )
+
+
+def _stands_alone(word: str, flags: Mapping[str, Flag], command: str) -> UsageError:
+    places = [one.metavar or "" for one in flags.values() if one.is_positional]
+    alone = f"give {' and '.join(places)} once; {command} takes no other words"
+    alone = alone if places else "repeat --input for each file, or put a glob in quotes"
+    return UsageError(f"{word} stands alone: {alone}")
 
 
 def _names(words: Iterable[str]) -> list[str]:
@@ -281,7 +285,6 @@ EVERYDAY = {
     *("long_text", "chunk", "prompt", "normalize", "precision"),
     *("runner", "dry_run"),
 }
-_UNRECOGNIZED = "unrecognized arguments: "  # argparse's own words
 _EXAMPLE = "--input books.csv --text_column title --id_column isbn"
 
 
@@ -289,10 +292,6 @@ class Parser(argparse.ArgumentParser):
     """Raises UsageError where argparse would print its usage and exit."""
 
     def error(self, message: str) -> NoReturn:
-        word = message.removeprefix(_UNRECOGNIZED).split(" ")[0].partition("=")[0]
-        if message.startswith(_UNRECOGNIZED) and word.startswith("-"):
-            nearest = nearest_flag(word, list(self._option_string_actions))
-            raise UnknownFlags({word: nearest}, self.prog)
         raise UsageError(message)
 
 
@@ -389,7 +388,11 @@ def read_command(kind: type[Chosen], command: str, arguments: Sequence[str]) -> 
     parser = parser_of(kind, command)
     namespace, words = parser.parse_known_intermixed_args(plain_words(arguments))
     if words and "beam_args" not in kind.__dataclass_fields__:
-        parser.error(f"{_UNRECOGNIZED}{' '.join(words)}")
+        if not words[0].startswith("-"):
+            raise _stands_alone(words[0], taken(kind, command), command)
+        [word] = _names(words[:1])
+        nearest = nearest_flag(word, list(parser._option_string_actions))
+        raise UnknownFlags({word: nearest}, parser.prog)
     values = vars(namespace)
     return read_options(kind, command, values, words, values.pop("config", None))
 

@@ -73,6 +73,7 @@ REFUSED = [
     ("search x ' '", "QUERY must not be blank"),
     ("search '' x", "DIR... QUERY must not be empty"),
     ("verify ''", "DIR must not be empty"),
+    ("compare a b c", "c stands alone: give OLD and NEW once; compare takes no other words"),
     # An importer is another process, and names flags all the same.
     ("model inspect {folder}/source", "bert_config.json: must hold an object, got a list"),
 ]
