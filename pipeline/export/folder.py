@@ -115,9 +115,8 @@ def earlier_export(source: ExportSource) -> dict[str, Any] | None:
     try:
         export = orjson.loads(read_bytes(join(source.options.dest, JOURNAL)) or b"{}")["export"]
         held = export["source"]
-        if not _is_same(export, {**_export(source), "source": held}):
-            return None
-        return held if source.continues(held, source.options.dest) else None
+        is_same = export == _export(source) | {"source": held}
+        return held if is_same and source.continues(held, source.options.dest) else None
     except (AttributeError, KeyError, TypeError, orjson.JSONDecodeError):
         return None  # `write_files` says what is wrong
 
@@ -170,7 +169,7 @@ def _names_export(path: str, source: ExportSource) -> bool | None:
     if is_torn(data):
         return None
     try:
-        is_same = _is_same(orjson.loads(data)["export"], _export(source))
+        is_same = orjson.loads(data)["export"] == _export(source)
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} is not the journal of an export; choose another DEST") from error
     if not is_same:
@@ -192,8 +191,3 @@ def _export(source: ExportSource) -> dict[str, Any]:
         "numeric_restricts": list(options.numeric_restricts),
         "embedding_metadata": list(options.embedding_metadata),
     }
-
-
-def _is_same(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether an export is the wanted one; journals of earlier versions say more of it."""
-    return all(present[name] == value for name, value in wanted.items())
