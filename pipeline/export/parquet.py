@@ -133,9 +133,7 @@ def _written(
     facts = [name for name in names if name not in ("id", EMBEDDING, SCALE)]
     for kind in source.kinds:
         if kind == "dense" and EMBEDDING in names:  # as they are stored
-            fixed = pa.list_(pa.int8(), settings["shape"][-1])
             vectors = columns.select([EMBEDDING, SCALE])
-            vectors = vectors.set_column(0, EMBEDDING, columns[EMBEDDING].cast(fixed))
         else:
             made = (_columns(source, settings, kind, batch) for batch in batches)
             vectors = pa.concat_tables(map(pa.table, made))

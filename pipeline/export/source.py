@@ -168,6 +168,15 @@ class ExportSource:
         return ", ".join(self.options.source)
 
 
+def _with_int8_last(batch: Rows) -> Rows:
+    """The rows with their stored vectors in the place and type that they have in any format."""
+    table, width = batch.columns, batch.vectors.shape[1]
+    vectors = table[EMBEDDING].cast(pa.list_(pa.int8(), width))
+    rest = table.drop_columns([EMBEDDING, SCALE])
+    columns = rest.append_column(EMBEDDING, vectors).append_column(SCALE, table[SCALE])
+    return replace(batch, columns=columns)
+
+
 def row_names(columns: pa.RecordBatch | pa.Table) -> list[str]:
     """The id of each document, or `DOCUMENT#NUMBER` of its windows or chunks."""
     ids = map(str, columns["id"].to_pylist())
@@ -328,7 +337,7 @@ def _joined(
         for kind, path in zip(kinds, paths, strict=True)
     )
     rests: list[Rows | None] = [None] * len(others)
-    for batch in first:
+    for batch in map(_with_int8_last, first) if EMBEDDING in (columns or ()) else first:
         while len(batch):
             for at, rest in enumerate(rests):
                 if rest is None or not len(rest):

@@ -100,6 +100,16 @@ def test_the_newest_of_each_document_is_merged_and_continued(tmp_path, tiny_bund
     assert (changes["new"], changes["changed"]) == (1, 0)
 
 
+@pytest.mark.parametrize("more", [{}, {"layers": "-1,-2", "layer_combine": "stack"}])
+def test_int8_of_several_formats_is_merged_as_it_is(runs, tmp_path, command, more):
+    outputs = [runs(name, output_dtype="int8", **more) for name in ("lines", "document")]
+    command("export", *outputs, tmp_path / "dest", to="parquet")
+    ids, vectors = zip(*map(bert_embed.read, outputs), strict=True)
+    found, merged = bert_embed.read(tmp_path / "dest")
+    assert found == [*chain(*ids)]
+    assert np.array_equal(merged, np.concatenate(vectors))
+
+
 def test_sparse_and_multi_vectors_come_beside_dense_ones(tmp_path, export):
     run = run_of_kinds(tmp_path / "run", ["dense", "sparse", "multi"], chunks=True)
     export(run, tmp_path / "dest", "parquet")
