@@ -21,7 +21,8 @@ def main(output: str, file: str, number: str = "20") -> None:
     """Writes the rows, and prints the clusters, the largest first."""
     ids, vectors = bert_embed.read(output)
     vectors = normalize(vectors, copy=False)
-    found = MiniBatchKMeans(int(number), n_init=3, random_state=0).fit(vectors)
+    clusters = min(int(number), len(ids))
+    found = MiniBatchKMeans(clusters, n_init=3, random_state=0).fit(vectors)
     centres = normalize(found.cluster_centers_)
     cosines = np.vecdot(vectors, centres[found.labels_])
     pq.write_table(pa.table({"id": ids, "cluster": found.labels_, "cosine": cosines}), file)

@@ -87,3 +87,5 @@ def test_clusters_are_topics(output, tmp_path, capsys):
     sizes = [int(re.search(r": (\d+) documents, ", line)[1]) for line in lines]
     assert sizes == sorted(np.bincount(of).tolist(), reverse=True)
     assert ((table["cosine"].to_numpy() > 0) & (table["cosine"].to_numpy() <= 1.00001)).all()
+    clusters.main(str(output), str(tmp_path / "clusters.parquet"), "9999")  # of fewer documents
+    assert len(capsys.readouterr().out.splitlines()) == len(of)
