@@ -396,7 +396,8 @@ def _check_json(
         is_extra, where = flag == "extra_columns", _no_object(name, records)
         if any(_has_field(fields, name, is_extra) for fields in json_fields):
             continue
-        if is_extra and not where and (name in typed or _is_in_files(name, json_fields)):
+        may_lack = flag != "id_column" and name != columns.text and not where
+        if may_lack and (name in typed or _is_in_files(name, json_fields)):
             continue
         names = {name for fields in json_fields for name in fields.names}
         objects = [pair for one in records for pair in one.items() if isinstance(pair[1], dict)]

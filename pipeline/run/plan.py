@@ -34,6 +34,7 @@ from bert_embed.transforms.listing import Listing, StoredListing
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import (
     AS_UTF8,
+    COMPRESSIONS,
     EACH_FILE,
     WHOLE_FILES,
     InputFile,
@@ -464,6 +465,9 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
             f"note: {files} beside files of records, and each line is a document, as of "
             f"{lines[0].info.path}: name the others alone if that is not meant"
         )
+    paths = {file.info.path for file in source.files}
+    for path in islice((one for one in paths for end in COMPRESSIONS if one + end in paths), 1):
+        yield f"note: {path} is there compressed, too, and both are read: name the one that counts"
     yield from _collection_notes(source.files)
     if source.like_id is not None:
         yield (

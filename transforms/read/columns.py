@@ -127,6 +127,9 @@ def joined_fields(names: Iterable[str]) -> str:
     return written.getvalue().removesuffix("\r\n")
 
 
+SOME_LACK = "if only some files lack it, write it there, empty"
+
+
 def within_object(name: str, fields: Iterable[str]) -> str:
     """How the fields of an object are named instead of it, for people; nothing if it has none."""
     names = [f"{name}.{field}" for field in fields]

@@ -22,7 +22,7 @@ from bert_embed.transforms.parts import (
     Slice,
 )
 from bert_embed.transforms.read import lines
-from bert_embed.transforms.read.columns import Columns, no_column, partitions
+from bert_embed.transforms.read.columns import SOME_LACK, Columns, no_column, partitions
 from bert_embed.transforms.read.lines import (
     BOM,
     INVALID_UTF8,
@@ -399,6 +399,8 @@ def check_names(path: str, names: Iterable[str], columns: Columns) -> None:
             error = no_column(flag, name, f"not a column of {path}", existing)
             if existing[0].startswith("#"):
                 raise InputError(f"{error} ({_NO_COMMENTS})", *error.settings)
+            if flag == "extra_columns":
+                raise InputError(f"{error} ({SOME_LACK})", flag)
             shown = "csv_separator says what separates fields" if len(existing) == 1 else ""
             shown = shown or "csv_header names the columns of a file without a header"
             raise InputError(f"{error} ({shown})", *error.settings, shown.partition(" ")[0])

@@ -182,7 +182,8 @@ def test_what_cannot_pass_through_is_said_before_work(run, asked, message):
     [
         ("c", pa.array([{"a": 1}]), "--extra_columns c is struct<a: int64> in"),
         ("c", pa.array([[[1]]]), "--extra_columns c is list<"),
-        ("d", pa.array([1]), "--extra_columns d is not a column of"),
+        ("d", pa.array([1]), "has text, c; if only some files lack it, write it there, empty"),
+        ("d", None, "has text, c (if only some files lack it, write it there, empty)"),
         ("c:list_string", None, "which CSV files cannot hold"),
     ],
 )
@@ -297,6 +298,9 @@ def test_columns_may_come_late(run):
     for suffix in ("jsonl", "jsonl.gz"):
         found = rows(run({f"in.{suffix}": text}, f"out-{suffix}", extra_columns="doi"))
         assert found["doi"] == [each.get("doi") for each in records]
+        flags = {"text_column": "text,doi", "keep_text": True}
+        found = rows(run({f"in.{suffix}": text}, f"text-{suffix}", **flags))
+        assert found["text"][-1] == f"the river {records[-1]['doi']}"
         message = "extra_columns dio is not in the first records"
         run.refused({f"in.{suffix}": text}, message, "typo", extra_columns="dio")
 

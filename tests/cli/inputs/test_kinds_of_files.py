@@ -225,6 +225,11 @@ def test_lists_of_texts_are_not_taken_for_words(tmp_path, run, name, ids):
     run.refused(path, "wraps records" if is_column else "text holds lists of texts, not of words")
 
 
+def test_a_file_beside_itself_compressed_is_noted(tmp_path, run):
+    run({"in/a.jsonl": LINES, "in/a.jsonl.gz": LINES, "in/b.jsonl.gz": LINES}, dry_run=True)
+    assert f"note: {tmp_path}/in/a.jsonl is there compressed, too, and both are read" in run.out
+
+
 def test_text_files_beside_records_are_noted(tmp_path, run):
     run({"in/a.jsonl": LINES, "in/train.log": "step 1\n"}, dry_run=True)
     note = "note: 1 text file lies beside files of records, and each line is a document, as of "
