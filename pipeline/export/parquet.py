@@ -82,8 +82,16 @@ def _settings(source: ExportSource) -> dict[str, Any]:
             f"{source.place} holds {stored} vectors, which were rounded: they become float32 only, "
             "and --dim takes float32"
         )
+    typed = [name for name, kind in ROW_KINDS.items() if kind.has_dtype]
+    of_dtype = "output_dtype", source.dtype != stored, typed
+    for flag, is_asked, taken in (("dim", is_cut, ["dense"]), of_dtype):
+        if is_asked and not {*taken} & {*source.kinds}:
+            raise UsageError(
+                f"--{flag} is for {' and '.join(taken)} vectors, {source.place} holds "
+                f"{' and '.join(source.kinds)} ones"
+            )
     width = settings["shape"][-1]
-    if is_cut and not ("dense" in source.kinds and options.dim <= width):
+    if is_cut and options.dim > width:
         raise UsageError(f"--dim must be between 1 and {width} for {source.place}")
     if is_cut:
         settings |= {"dim": options.dim, "shape": [*settings["shape"][:-1], options.dim]}

@@ -162,3 +162,11 @@ def test_what_cannot_be_converted_is_refused(tmp_path, dtype, flags, said, expor
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("x")
     export(run, tmp_path / "other", "parquet", "choose another DEST")
+
+
+@pytest.mark.parametrize("flags", [{"dim": 3}, {"output_dtype": "int8"}])
+def test_what_no_sparse_vector_has_is_not_changed(tmp_path, flags, export):
+    run = run_of_kinds(tmp_path / "run", ["sparse"])
+    [flag] = flags
+    said = f"--{flag} is for {'dense' if flag == 'dim' else 'dense and multi'} vectors, {run} holds"
+    export(run, tmp_path / "dest", "parquet", f"{said} sparse ones", **flags)
