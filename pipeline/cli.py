@@ -166,15 +166,6 @@ def _leave_out_pandas() -> None:
     sys.meta_path.insert(0, Absent(("pandas",)))
 
 
-def _import_arrow() -> None:
-    """Imports Arrow as if pandas were not installed; the clients of services may use it."""
-    import pyarrow as pa
-
-    with absent("pandas"):
-        pa.array([], pa.string())  # Arrow's Python looks for pandas once,
-        pa.scalar("")  # and its C++ does where it finds the type of a value
-
-
 def _import_beam(options: "Options") -> None:
     """Imports Beam for a run; of one on local files, as if its optional packages were missing.
 
@@ -183,7 +174,11 @@ def _import_beam(options: "Options") -> None:
     uses_tables = options.reads_table or options.loads_table
     uses_a_service = uses_tables or "://" in repr(astuple(options))
     if uses_a_service or options.job.name != DEFAULT_RUNNER.lower():
-        _import_arrow()
+        import pyarrow as pa
+
+        with absent("pandas"):  # which the clients of services may use
+            pa.array([], pa.string())  # Arrow's Python looks for it once,
+            pa.scalar("")  # and its C++ does where it finds the type of a value
         return
     _leave_out_pandas()
     with absent(*BEAM_WITHOUT):

@@ -35,11 +35,6 @@ class SearchedOutput(Output):
     bundle: Bundle
 
     @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kinds of its vectors that can be searched, dense first."""
-        return searchable(self.settings)
-
-    @property
     def spec(self) -> VectorSpec:
         """How its vectors were computed."""
         names = [field.name for field in fields(VectorSpec) if field.name in self.settings]
@@ -112,16 +107,18 @@ def check_comparable(outputs: Sequence[SearchedOutput], kind: str) -> None:
             )
 
 
-def queries_file(path: str) -> bytes:
-    """The bytes of a file of queries; SettingError if there is none."""
+def queries_file(path: str) -> str:
+    """The text of a file of queries; SettingError if there is none."""
     try:
         data = read_bytes(absolute(path))
+        if data is not None:
+            return data.decode("utf-8-sig")
     except IsADirectoryError as error:
         raise SettingError("queries", f"{path} is a folder, give a file") from error
-    if data is None:
-        stdin = "; stdin is /dev/stdin" if path == "-" else ""
-        raise SettingError("queries", f"{path} does not exist{stdin}")
-    return data
+    except UnicodeDecodeError as error:
+        raise SettingError("queries", f"{path} is not UTF-8") from error
+    stdin = "; stdin is /dev/stdin" if path == "-" else ""
+    raise SettingError("queries", f"{path} does not exist{stdin}")
 
 
 def queries_of(

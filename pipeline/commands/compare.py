@@ -16,7 +16,7 @@ from bert_embed.models.heads.vectors import joined
 from bert_embed.pipeline import searched
 from bert_embed.pipeline.console import answer, answer_json
 from bert_embed.pipeline.errors import ExitCode
-from bert_embed.pipeline.options.commands import COMPARED, CompareOptions
+from bert_embed.pipeline.options.commands import COMPARED, SAMPLE, CompareOptions
 from bert_embed.pipeline.run.output import one_output, record_of_run
 from bert_embed.results.names import kinds_of, output_dtype
 from bert_embed.results.outputs import NewestRows, Output, id_hashes, vector_settings
@@ -134,7 +134,7 @@ def compared(options: CompareOptions) -> Comparison:
         for side, model in zip(sides, models, strict=bool(texts))
     ]
     if not texts:
-        draw, number = np.random.default_rng(options.seed), min(options.drawn, len(pool))
+        draw, number = np.random.default_rng(options.seed), min(options.sample or SAMPLE, len(pool))
         own, *queries = _own_queries(*sides, np.sort(draw.choice(pool, number, replace=False)))
     found = [side.rankings(of, own, pool) for side, of in zip(sides, queries, strict=True)]
     pairs = list(zip(*found, strict=True))
@@ -282,8 +282,8 @@ def _own_queries(old: _Side, new: _Side, wanted: np.ndarray) -> tuple[list[str],
 def read_queries(path: str | None) -> tuple[list[str], list[frozenset[str]]]:
     """The texts of a file of JSON lines, and the ids that each names as relevant; none of none."""
     texts, relevant = [], []
-    data = b"" if path is None else searched.queries_file(path).removeprefix(b"\xef\xbb\xbf")
-    for number, line in enumerate(data.split(b"\n"), 1):
+    lines = "" if path is None else searched.queries_file(path)
+    for number, line in enumerate(lines.split("\n"), 1):
         if not line.strip():
             continue
         try:

@@ -19,6 +19,7 @@ from bert_embed.pipeline.searched import (
     opened,
     queries_file,
     queries_of,
+    searchable,
 )
 from bert_embed.pipeline.texts import with_texts
 from bert_embed.results.names import RUN_FILE
@@ -77,11 +78,8 @@ def _named_outputs(named: Sequence[str]) -> list[str]:
 
 def read_queries(path: str) -> list[str]:
     r"""The lines of a file, which end with `\n` or `\r\n`; blank ones are skipped with a note."""
-    try:
-        text = queries_file(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"--queries {path} is not UTF-8") from error
-    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    text = queries_file(path).removesuffix("\n")
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
     queries = [line for line in lines if line.strip()]
     if not queries:
         raise UsageError(f"--queries {path} must hold one query a line, but it is empty")
@@ -114,8 +112,8 @@ def search(
 
 def _common_kind(outputs: Sequence[SearchedOutput]) -> str:
     """The first kind of vectors that all outputs hold, dense before others."""
-    for kind in outputs[0].kinds:
-        if all(kind in output.kinds for output in outputs):
+    for kind in searchable(outputs[0].settings):
+        if all(kind in searchable(output.settings) for output in outputs):
             return kind
     raise UsageError(
         f"{outputs[0].folder} and the others hold no kind of vectors in common: search them one "

@@ -68,7 +68,7 @@ class SearchOptions(CommandOptions):
         return self.words[-1]
 
 
-_SAMPLE = 200
+SAMPLE = 200  # documents
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class CompareOptions(CommandOptions):
         "(default: documents that both have)",
         "FILE",
     )
-    sample: int | None = count(f"documents to draw as queries (default: {_SAMPLE})")
+    sample: int | None = count(f"documents to draw as queries (default: {SAMPLE})")
     by: str | None = flag(
         "vectors to compare on both sides (default: of each what it holds, dense first)",
         choices=COMPARED,
@@ -101,11 +101,6 @@ class CompareOptions(CommandOptions):
         for name in ("old_model", "new_model"):
             if self.queries is None and getattr(self, name) is not None:
                 raise SettingError(name, "requires queries", "queries")
-
-    @property
-    def drawn(self) -> int:
-        """How many documents are drawn as queries."""
-        return self.sample or _SAMPLE
 
 
 @dataclass(frozen=True)

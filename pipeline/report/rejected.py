@@ -8,7 +8,7 @@ import orjson
 from bert_embed.base.threads import in_parallel
 from bert_embed.pipeline.report.sample import spread
 from bert_embed.storage.files import is_remote, open_raw
-from bert_embed.transforms.ledger import BlockRecord, read_block_record
+from bert_embed.transforms.ledger import read_block_record
 from bert_embed.transforms.output_folder import REJECTED, OutputFolder
 
 _MOST_RECORDS = 1000
@@ -21,14 +21,6 @@ _LOOKED_AT = 1 << 12
 _MARK = b"\xef\xbb\xbf"
 
 
-def _block_records(folder: OutputFolder, run: str) -> list[BlockRecord]:
-    """Reads the block records of a run, or evenly spread ones if there are very many."""
-    parts = sorted(folder.recorded_parts())
-    chosen = [parts[at] for at in spread(len(parts), _MOST_RECORDS)]
-    read = in_parallel(lambda part: read_block_record(folder, *part, run), chosen)
-    return [block_record for block_record in read if block_record is not None]
-
-
 def rejected_records(
     folder: OutputFolder, run: str, reasons: Mapping[str, int], texts: bool
 ) -> list[dict[str, Any]]:
@@ -37,10 +29,14 @@ def rejected_records(
         reason: {"reason": reason, "count": count, "places": []}
         for reason, count in sorted(reasons.items(), key=lambda item: -item[1])
     }
+    parts = sorted(folder.recorded_parts()) if reasons else []
+    some = [parts[at] for at in spread(len(parts), _MOST_RECORDS)]
     opened = 0
-    for written in _block_records(folder, run) if reasons else ():
+    for written in in_parallel(lambda part: read_block_record(folder, *part, run), some):
         lacking = {name for name, entry in entries.items() if len(entry["places"]) < _PLACES}
-        if opened == _MOST_REJECTED_FILES or not lacking & written.rejected.keys():
+        if opened == _MOST_REJECTED_FILES or written is None:
+            continue
+        if not lacking & written.rejected.keys():
             continue
         opened += 1
         names = [name for name in written.files if name.startswith(f"{REJECTED}/")]
