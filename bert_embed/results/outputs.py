@@ -517,8 +517,5 @@ def read_run(folder: _Folder) -> RunRecord | None:
     """Returns a run's record, None if there is none; InputError if it is damaged, or no run's."""
     if is_file(folder):
         raise InputError(f"{os.fspath(folder)} is a file; give the output folder of a run")
-    try:
-        with store_errors():
-            return read_record(os.fspath(folder))
-    except NotADirectoryError as error:
-        raise InputError(f"{os.fspath(folder)}/{RUN_FILE} cannot be read: {error}") from error
+    with store_errors():
+        return read_record(os.fspath(folder))

@@ -378,7 +378,7 @@ def listed_runs(path: str) -> list[ListedRun]:
     """
     place, own = absolute(path), absolute(join(path, RUN_FILE))
     if not (is_glob(path) and is_remote(path)):  # of which the listing below says it
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, NotADirectoryError):
             return [ListedRun(path, stat(own), None)]
     literal = glob.escape(place)
     patterns = [join(f"{literal}/*", RUN_FILE), join(f"{literal}/*", DATA_FILES)]

@@ -8,7 +8,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_embed.base.errors import SettingError, StorageError
+from bert_embed.base.errors import StorageError
 from bert_embed.base.json import is_torn, json_bytes
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.source import Cutter, ExportSource
@@ -80,7 +80,7 @@ def write_files(
     numbered = [names(number, count) for number in range(count)]
     others = others or {}
     wanted = {name for names_of_number in (*numbered, others) for name in names_of_number}
-    present = _files_below(dest)
+    present = {file.path.removeprefix(join(dest, "")) for file in list_files(join(dest, ""))}
     is_claimed = _is_claimed(dest, journal, source, wanted, present)
     if is_claimed and wanted <= present:
         return False
@@ -150,15 +150,6 @@ def _is_claimed(
             "another DEST"
         )
     return is_claimed
-
-
-def _files_below(dest: str) -> set[str]:
-    """Names of all files below a folder, but for hidden ones."""
-    above = join(dest, "")
-    try:
-        return {file.path.removeprefix(above) for file in list_files(above)}
-    except SettingError as error:  # which is worded for inputs
-        raise UsageError(f"DEST: {str(error).removeprefix('input ')}") from error
 
 
 def _names_export(path: str, source: ExportSource) -> bool | None:

@@ -125,8 +125,9 @@ def test_other_vectors_are_not_read_with_these(days, run, tmp_path):
     other = run(days.parent / "monday.jsonl", "other", **flags)
     with pytest.raises(InputError, match=r"pooling is \"cls\" there and \"mean\" here; take them"):
         bert_embed.read([days / "monday", other])
-    with pytest.raises(InputError, match="nothing is not the output of a run"):
-        bert_embed.read([days / "monday", tmp_path / "nothing"])
+    for nothing in (tmp_path / "nothing", days / "monday" / "run.json" / "nothing"):
+        with pytest.raises(InputError, match="nothing is not the output of a run"):
+            bert_embed.read([days / "monday", nothing])
     with pytest.raises(ValueError, match="folder must name an output of a run"):
         bert_embed.read([])
 
