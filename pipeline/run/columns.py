@@ -408,7 +408,9 @@ def _check_json(
             cure = f"if it holds texts by their ids: {_by_jq(file, program)}"
             raise InputError(f"{error}; {cure}", flag)
         raise error
-    _check_types(file, records, columns)
+    several = [fields for fields in json_fields if len(fields.records) > 1]
+    for fields in (_Fields(file, (), tuple(records)), *several):  # of which none may be lost
+        _check_types(fields, columns)
     for field in columns.extra or ():
         if field.name in typed or type_name(field.type) != "string":
             continue
@@ -431,8 +433,9 @@ _CAN_HOLD = {
 }
 
 
-def _check_types(file: InputFile, records: Sequence[dict[str, Any]], columns: Columns) -> None:
+def _check_types(fields: _Fields, columns: Columns) -> None:
     """Refuses JSON whose first records have no value in a field that a text or an id can have."""
+    file, records = fields.file, fields.records
     for flag, name in columns.requested:
         values = [of_mongodb(nested_value(record, name)) for record in records]
         values = [value for value in values if value not in (None, [])]

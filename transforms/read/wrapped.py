@@ -7,6 +7,7 @@ from typing import Any
 from bert_embed.transforms.read.columns import nested_value
 
 _DEPTH = 3  # of objects in which records are looked for, as in `hits.hits` of Elasticsearch
+_MANY = 10  # strings with blanks, of which a record hardly consists
 BULK = "inputs | (.index // .create)._id as $id | {id: $id} + input"  # with `jq -cn`
 
 
@@ -28,7 +29,7 @@ def unwrapping(record: dict[str, Any], texts: Sequence[str]) -> str | None:
     if is_split and isinstance(record.get("columns"), list):
         names = ".columns as $names | .data[] | [$names, .] | transpose"
         return f"{names} | map({{key: .[0], value: .[1]}}) | from_entries"
-    return _of_records(record, texts)
+    return _of_records(record, texts) or texts_by_id(record, texts[0], _MANY)
 
 
 def _of_columns(record: dict[str, Any], name: str) -> str | None:
@@ -41,9 +42,10 @@ def _of_columns(record: dict[str, Any], name: str) -> str | None:
         return None
     others = [value for field, value in record.items() if field != name]
     are_columns = [isinstance(each, list) and len(each) == len(text) for each in others]
-    # Words of one text have no blanks within them.
-    has_blanks = any(" " in each for each in text if isinstance(each, str))
-    if not (any(are_columns) or not others if has_blanks else others and all(are_columns)):
+    # Words of one text have no blanks within them, but for a name such as New York.
+    blanks = sum(" " in each for each in text if isinstance(each, str))
+    is_table = all(are_columns) if others else blanks > 0
+    if not is_table and not (any(are_columns) and 2 * blanks > len(text)):
         return None
     rows = f"range({place} | length) as $row"
     return f'. as $all | {rows} | $all | map_values(if type == "array" then .[$row] else . end)'
@@ -93,8 +95,10 @@ def _of_records(record: dict[str, Any], texts: Sequence[str]) -> str | None:
     return max(found, key=lambda each: each[:2])[2] if found else None
 
 
-def texts_by_id(record: dict[str, Any], name: str) -> str | None:
+def texts_by_id(record: dict[str, Any], name: str, least: int = 2) -> str | None:
     """The program of jq for an object of texts by their ids, which are to have this name, or None.
+
+    One with fewer than `least` is none, as the fields of a record may be texts, too.
 
     >>> texts_by_id({"corpus": {"d1": "the bank", "d2": "a river"}, "mode": "text"}, "text")
     '.corpus | to_entries[] | {id: .key, text: .value}'
@@ -103,7 +107,7 @@ def texts_by_id(record: dict[str, Any], name: str) -> str | None:
     found = [
         (sum(map(len, value.values())), f"{path} | {pair}".removeprefix(" | "))
         for path, value in _values(record, "", 1)
-        if isinstance(value, dict) and len(value) > 1
+        if isinstance(value, dict) and len(value) >= least
         if all(isinstance(text, str) and " " in text for text in value.values())
     ]
     return max(found, default=(0, None))[1]

@@ -193,6 +193,13 @@ def test_what_is_no_record_a_document_is_refused_with_a_program(run, name, recor
     run.refused({name: records}, message, text_column=column)
 
 
+def test_a_file_of_objects_for_texts_is_not_lost_beside_others(run):
+    texts = {"in/a.jsonl": LINES * 200, "in/b.jsonl": [{"id": 1, "text": {"en": "a b"}}] * 2}
+    run.refused(
+        texts, "b.jsonl; must be a string, or a list of strings; name a field of it: text.en"
+    )
+
+
 @pytest.mark.parametrize("end", ["parquet.gzip", "parquet.snappy", "pq.zst", "parquet.gz", "gz"])
 def test_parquet_is_known_whatever_its_name_says_of_its_pages(tmp_path, run, end):
     pq.write_table(pa.Table.from_pylist(DOCUMENTS), tmp_path / f"a.{end}", compression="gzip")

@@ -177,10 +177,14 @@ def written(orient):
         (written("index"), "to_entries[] | {id: .key} + .value"),
         (FRAME.to_dict("list"), BY_PLACE),
         ({"text": ["one text", "two"]}, BY_PLACE),
-        ({"ids": [1, 2], "text": ["one text", "two"], "data": None, "has": ["ids"]}, BY_PLACE),
+        ({"ids": [1, 2], "text": ["one text", "a b"], "data": None, "has": ["ids"]}, BY_PLACE),
         ({"features": [{"properties": each} for each in WRAPPED]}, ".features[]"),
         ({"hits": {"total": 2, "hits": [{"_source": each} for each in WRAPPED]}}, ".hits.hits[]"),
         ({"my data": WRAPPED[:1]}, '."my data"[]'),
+        (
+            {"by id": {f"d{number}": "a text" for number in range(10)}},
+            '."by id" | to_entries[] | {id: .key, text: .value}',
+        ),
         ({"docs": {"7": WRAPPED[0]}}, ".docs | to_entries[] | {id: .key} + .value"),
     ],
 )
@@ -193,9 +197,11 @@ def test_the_program_that_unwraps_is_said(record, program):
     [
         {"id": 5, "text": ["of", "words"]},
         {"text": ["words", "alone"]},
+        {"id": 5, "text": ["New York", "is", "large"], "tags": ["B", "O", "O"]},
         {"id": 5, "text": "a", "comments": WRAPPED},
         {"id": 5, "body": "the text", "comments": [{"n": 1}, {"n": 2}]},
         {"_id": {"$oid": "5f"}, "_source": WRAPPED[0]},
+        {f"d{number}": "a text" for number in range(9)},
         {"id": 5, "meta": {"a": {"b": 1}}, "tags": ["x", "y"]},
         {},
     ],
