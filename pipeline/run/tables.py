@@ -183,6 +183,9 @@ def _table_columns(options: Options, schema: tuple[dict[str, Any], ...], shown: 
     }
 
     def of_column(flag: str, name: str) -> tuple[str, bool, str]:
+        if "." in name:
+            field = f"SELECT {name} AS {name.rpartition('.')[2]}, …"
+            raise UsageError(f"--{flag} {name}: fields of a STRUCT are read with --query '{field}'")
         check_column(name, flag)
         if name not in present:
             raise no_column(flag, name, f"no column of {shown}", present)
@@ -197,7 +200,7 @@ def _table_columns(options: Options, schema: tuple[dict[str, Any], ...], shown: 
             raise UsageError(f"{said}; it must be STRING{' or INT64' * is_id}")
     extra: dict[str, pa.DataType] = {}
     for name in options.extra_columns or ():
-        check_extra_name(check_column(name, "extra_columns"), options.keep_text)
+        check_extra_name(name, options.keep_text)
         kind, often, said = of_column("extra_columns", name)
         value_type = (_LISTED if often else _TYPES).get(kind)
         if value_type is None:
