@@ -353,11 +353,6 @@ class TextSpec:
             raise SettingError(setting, said)
 
     @cached_property
-    def keeps_windows(self) -> bool:
-        """Whether a document has a sentence vector for each window, or for each chunk."""
-        return self.pieces is not None
-
-    @cached_property
     def pieces(self) -> str | None:
         """What a document has a sentence vector for each of, `window` or `chunk`, or None."""
         if self.chunk is not None:
@@ -379,7 +374,7 @@ class TextSpec:
         """The outputs of the model from which these vectors are made."""
         return OutputSpec(
             sentences="sentence" in self.kinds and not self.pools_late,
-            finished=not self.in_windows or self.keeps_windows,
+            finished=not self.in_windows or self.pieces is not None,
             tokens=self.needs_tokens or self.pools_late,
             heads=self.heads,
         )

@@ -113,7 +113,7 @@ def lay_out(documents: TokenizedDocuments, spec: TextSpec, tokenizer: TextTokeni
         num_tokens = rows.lengths.astype(np.int32)
         layout = Layout(*distinct, num_tokens, rows.truncated, num_tokens_full=full)
     if spec.heads and any(HEADS[kind].of_tokens for kind in spec.heads):
-        windows = None if spec.keeps_windows else layout.windows
+        windows = layout.windows if spec.pieces is None else None
         splits, row, place = widest_tokens(rows, windows, documents.head, documents.special // 2)
         ids = rows.input_ids[rows.row_splits[row] + place]
         layout = replace(layout, head_tokens=TokenPlaces(splits, ids, row, place))
@@ -163,7 +163,7 @@ def _in_windows(
         whole = np.zeros(len(begins), bool)
         units = Units(ranges, begins, begins + chunks.count, whole)
         return rows, replace(layout, tokens=outputs, chunks=units)
-    if spec.keeps_windows:
+    if spec.pieces is not None:
         starts, stops = window_spans(documents, windows)
         lengths = rows.lengths.astype(np.int32)
         layout = replace(layout, starts=starts, stops=stops, window_tokens=lengths)
@@ -341,7 +341,7 @@ def text_rows(
     documents = tokenize_documents(
         tokenizer,
         texts,
-        offsets=spec.needs_tokens or spec.keeps_windows,
+        offsets=spec.needs_tokens or spec.pieces is not None,
         prompt=spec.prompt,
         marker=spec.marker,
         texts_b=texts_b,
@@ -440,7 +440,7 @@ def document_vectors(
     `layers` is scaled alone. `heads` are the model's, by their kind.
     """
     row, done = layout.row, DocumentVectors(layout, embedded)
-    windows = None if spec.keeps_windows else layout.windows
+    windows = layout.windows if spec.pieces is None else None
     if embedded.heads:
         places = DocumentRows(row, tokens=layout.head_tokens)
         if windows is not None:

@@ -314,7 +314,7 @@ def _layout(
         stated = columns["num_tokens_full"].first(0)[heads]
         full = np.maximum(stated, num_tokens).astype(np.int32)
     layout = Layout(*unique_rows(rows, key), num_tokens, truncated, windows, num_tokens_full=full)
-    if windows is not None and spec.keeps_windows:
+    if windows is not None and spec.pieces is not None:
         begins = rows.row_splits[:-1] + reading.special // 2 + reading.prompt_tokens
         layout = replace(
             layout,
