@@ -10,12 +10,11 @@ import bert_embed
 from bert_embed.bundle.bundle import load_tensors, read_bundle
 from bert_embed.importers.weights import write_bundle
 from bert_embed.models.heads.kinds import HEADS, KINDS, ROW_KINDS, register_kind
-from bert_embed.pipeline.cli import main
 from bert_embed.results.files import FORMATS, VECTOR_FORMATS, register_format
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.fields import table_schema, vector_schema
 from tests.support.arrow_format import ARROW
-from tests.support.command import block_records, data_files, embed, record, say_status, write_json
+from tests.support.command import block_records, data_files, record, say_status, write_json
 from tests.support.norm_head import NORM, NormHead
 from tests.support.outputs import contents, export
 
@@ -93,10 +92,9 @@ def test_a_head_is_written_read_and_described(
     assert encoder.encode([text], kind="norm")[0, 0] == pytest.approx(expected[0], rel=1e-5)
 
 
-def test_a_format_is_written_resumed_verified_and_read(tmp_path, tiny_bundle, corpus, command):
-    again, plain = tmp_path / "again", tmp_path / "plain"
+def test_a_format_is_written_resumed_verified_and_read(run, corpus, command):
     flags = {"output_format": "arrow", "granularity": "sentence,word", "block_bytes": 300}
-    assert embed(again, tiny_bundle, corpus, **flags) == 0
+    again = run(corpus, "again", **flags)
     names, before = [path.name for path in data_files(again)], contents(again / "words")
     assert len(names) > 2
     assert all(name.endswith(".arrow") for name in names)
@@ -105,14 +103,14 @@ def test_a_format_is_written_resumed_verified_and_read(tmp_path, tiny_bundle, co
     records = block_records(again)
     for path in (records[0], records[-1], again / "words" / names[-1]):
         path.unlink()
-    assert embed(again, tiny_bundle, corpus, **flags) == 0
+    run(corpus, "again", **flags)
     assert contents(again / "words") == before
     command("verify", again)
-    assert embed(plain, tiny_bundle, corpus, **{**flags, "output_format": "parquet"}) == 0
+    plain = run(corpus, "plain", **flags | {"output_format": "parquet"})
     np.testing.assert_array_equal(bert_embed.read(again)[1], bert_embed.read(plain)[1])
     for one, other in zip(bert_embed.read_words(again), bert_embed.read_words(plain), strict=True):
         assert (one.id, one.texts) == (other.id, other.texts)
         np.testing.assert_array_equal(one.vectors, other.vectors)
     first = again / "embeddings" / names[0]
     first.write_bytes(first.read_bytes()[:-8])
-    assert main(["verify", str(again)]) != 0
+    command("verify", again, code=1)
