@@ -165,7 +165,7 @@ def size_of(path: str) -> int | None:
 
 def read_bytes(path: str) -> bytes | None:
     """All bytes of a small file, or None if it does not exist."""
-    return _store(path).read(path)
+    return _store(path).read_version(path)[0] if is_remote(path) else local.read(path)
 
 
 class Stored(NamedTuple):

@@ -105,13 +105,8 @@ def open_object(path: str, info: FileInfo) -> BinaryIO:
     return io.BufferedReader(ObjectReader(info, _read_range), _BUFFER)
 
 
-def read(path: str) -> bytes | None:
-    """All bytes of an object, its checksum compared, or None if there is none."""
-    return read_version(path)[0]
-
-
 def read_version(path: str) -> tuple[bytes | None, int]:
-    """The same, and the object's generation; 0 if there is none."""
+    """All bytes of an object, checksum compared, and its generation; None and 0 of none."""
 
     def download(client: "Client") -> tuple[bytes, int]:
         blob = _object(client, path)

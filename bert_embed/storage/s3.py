@@ -109,13 +109,8 @@ def _get(path: str, **which: str) -> tuple[bytes, str]:
     return _call(path, "read", get)
 
 
-def read(path: str) -> bytes | None:
-    """All bytes of a file, or None if it does not exist."""
-    return read_version(path)[0]
-
-
 def read_version(path: str) -> tuple[bytes | None, str]:
-    """The same, and the file's ETag; empty if it does not exist."""
+    """All bytes of a file, and its ETag; None and "" if it does not exist."""
     try:
         return _get(path)
     except FileNotFoundError:
@@ -136,7 +131,7 @@ def write(path: str, buffer: io.BytesIO, **condition: str) -> None:
 
 def create(path: str, data: bytes) -> bool:
     """Creates a file if it does not exist, which the server decides; False if another exists."""
-    if read(path) is not None:  # a server that knows no condition may ignore it
+    if read_version(path)[0] is not None:  # a server that knows no condition may ignore it
         return False
     return write_over(path, data, "")
 

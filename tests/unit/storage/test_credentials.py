@@ -121,7 +121,7 @@ def test_credentials_that_are_named_and_not_there_are_refused(tmp_path, monkeypa
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "key.json"))
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     with pytest.raises(InputError, match=r"^GOOGLE_APPLICATION_CREDENTIALS: .*/key\.json"):
-        gcs.read("gs://bucket/a.txt")
+        files.read_bytes("gs://bucket/a.txt")
 
 
 def test_a_full_disk_is_no_error_of_the_store():
