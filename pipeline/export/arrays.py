@@ -198,6 +198,11 @@ def _export(source: ExportSource, index: _Index) -> str:
         remove([join(dest, name) for name in names_in(dest) if name.startswith(_NEXT)])
         sweep_temporary(dest)
     if present is None or present == source.identity:
+        if source.rows == 0:
+            raise UsageError(
+                f"{source.place} holds no vectors to export, and {dest} no index that it "
+                "continues: export it with the outputs that it continues"
+            )
         return source.said(
             write_files(source, max(source.rows, 1), lambda *_: _FAISS_FILES, index.write)
         )

@@ -89,10 +89,14 @@ class ExportSource:
         new = set().union(*(output.earlier for output, record in pairs if record.run not in held))
         if not held <= new:
             return False
-        for one in self.continued:
+        in_order = [one.run for one in self.continued]
+        for number, one in enumerate(self.continued):
             if one.run is not None and one.run not in held:
+                cure = "export that first"
+                if not held.isdisjoint(in_order[number:]):  # which continue it: it comes too late
+                    cure = "export it and all that continues it into another DEST"
                 raise UsageError(
-                    f"{place} lacks {one.output}, which {self.place} continues: export that first"
+                    f"{place} lacks {one.output}, which {self.place} continues: {cure}"
                 )
         return True
 

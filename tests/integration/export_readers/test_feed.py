@@ -84,6 +84,26 @@ def test_an_index_follows_the_feed(days, tmp_path, capsys, index):
     assert_same(index_rows(tmp_path / "dest"), index_rows(tmp_path / "fresh"))
 
 
+def test_an_index_does_not_begin_with_a_day_without_documents(tmp_path, tiny_bundle, capsys):
+    (tmp_path / "in.jsonl").write_text('{"id": "d", "text": "river"}')
+    assert embed(tmp_path / "1", tiny_bundle, tmp_path / "in.jsonl") == 0
+    earlier = {"skip_existing": tmp_path / "1"}
+    assert embed(tmp_path / "2", tiny_bundle, tmp_path / "in.jsonl", **earlier) == 0
+    assert export(tmp_path / "2", tmp_path / "dest", "faiss") == 2
+    assert "export it with the outputs that it continues" in capsys.readouterr().err
+    assert export(f"{tmp_path}/[12]", tmp_path / "dest", "faiss") == 0
+    assert faiss.read_index(str(tmp_path / "dest" / "knn.index")).ntotal == 1
+
+
+def test_what_comes_too_late_for_an_index_is_refused_with_a_way_out(days, tmp_path, capsys):
+    assert export(days / "days" / "2", tmp_path / "dest", "faiss") == 0
+    assert export(days / "days" / "3", tmp_path / "dest", "faiss") == 2
+    said = capsys.readouterr().err
+    assert "days/1, which" in said
+    assert "continues: export it and all that continues it into another DEST" in said
+    assert export(f"{days}/days/[1-3]", tmp_path / "other", "faiss") == 0
+
+
 # A file of the two has its name; the journal names the day, and none or one file its place.
 @pytest.mark.parametrize(
     ("renamed", "then"), [(1, "1"), (3, "1"), (4, "1"), (3, "4"), (4, "[1-3]")]
