@@ -11,8 +11,8 @@ from tests.support.outputs import contents
 
 @pytest.fixture
 def text(tmp_path):
-    """Records of which the default column is no text."""
-    records = ({"id": str(n), "text": n, "body": f"the river {n}"} for n in range(30))
+    """Records of which the default column holds no text."""
+    records = ({"id": str(n), "text": None, "body": f"the river {n}"} for n in range(30))
     return write_json(tmp_path / "in.jsonl", *records)
 
 
