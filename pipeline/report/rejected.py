@@ -34,9 +34,9 @@ def rejected_records(
     opened = 0
     for written in in_parallel(lambda part: read_block_record(folder, *part, run), some):
         lacking = {name for name, entry in entries.items() if len(entry["places"]) < _PLACES}
-        if opened == _MOST_REJECTED_FILES or written is None:
-            continue
-        if not lacking & written.rejected.keys():
+        if opened == _MOST_REJECTED_FILES or not lacking:
+            break
+        if written is None or not lacking & written.rejected.keys():
             continue
         opened += 1
         names = [name for name in written.files if name.startswith(f"{REJECTED}/")]

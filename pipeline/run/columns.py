@@ -4,14 +4,13 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain, islice, takewhile
 from typing import Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
-from bert_embed.base.errors import InputError
 from bert_embed.base.threads import in_parallel
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.models.heads.kinds import KINDS
@@ -230,7 +229,7 @@ def _refuse_wrapped(fields: _Fields, columns: Columns) -> None:
             f"{place} has a line of Elasticsearch's bulk API before each record, which holds its "
             f"id; join the two: {_by_jq(file, BULK, '-cn')}"
         )
-    programs = [unwrapping(record, columns.texts) for record in records]
+    programs = (unwrapping(record, columns.texts) for record in records)
     if name := lists_of_texts(records or _first_lists(fields, columns), columns.texts):
         key = path_of(name, fields.names)
         by_row = next(filter(None, programs), f"{key}[] as $one | {key} = $one")
@@ -241,9 +240,10 @@ def _refuse_wrapped(fields: _Fields, columns: Columns) -> None:
         )
     if not is_one and any(_has_field(fields, name) for name in columns.texts):
         return  # their lists belong to the records
-    if programs and all(programs):
+    found = list(takewhile(bool, programs))
+    if found and len(found) == len(records):
         wrap = "one JSON object that wraps" if is_one else "JSON objects that wrap"
-        cure = _by_jq(file, programs[0] or "")
+        cure = _by_jq(file, found[0] or "")
         raise UsageError(f"{place} holds {wrap} records; write one a line: {cure}")
 
 
@@ -346,10 +346,11 @@ def _id_type(columns: Columns, files: list[InputFile]) -> str:
         return "string"
     found = {type_of(file.footer.schema, columns.id) for file in files if file.footer is not None}
     kinds = {plain_type(kind) for kind in found if kind is not None and not pa.types.is_null(kind)}
-    if not kinds or not all(kind is not None and pa.types.is_integer(kind) for kind in kinds):
+    integers = {kind for kind in kinds if kind is not None and pa.types.is_integer(kind)}
+    if not integers or integers != kinds:
         return "string"
-    kind = promoted(kind for kind in kinds if kind is not None)
-    is_held = pa.uint64() not in kinds or kind == pa.uint64()  # beside which Arrow says int64
+    kind = promoted(integers)
+    is_held = pa.uint64() not in integers or kind == pa.uint64()  # beside which Arrow says int64
     return str(kind) if is_held else "string"
 
 
@@ -381,11 +382,13 @@ def _check_json(
         json_files = [file for file in files if file.format == "jsonl" and file.stop]
         if any(first_lines(file).data for file in json_files):
             place = f"--input {json_files[0].info.path}"
-            if utf8_detail(first_lines(json_files[0]).text) is not None:
+            start = first_lines(json_files[0]).text
+            if utf8_detail(start) is not None:
                 raise UsageError(f"{place} is not UTF-8: {AS_UTF8}")
-            cure = f"of strings, {of_packed(STRINGS, json_files[0].compression)}"
-            if _OF_PYTHON.match(first_lines(json_files[0]).text):
+            cure = f"of strings, {STRINGS} FILE > NEW.jsonl"
+            if _OF_PYTHON.match(start):
                 cure = f"of what Python prints, {_FROM_PYTHON}"
+            cure = of_packed(cure, json_files[0].compression)
             raise UsageError(
                 f"{place} does not begin with JSON lines: each line must be one object ({cure})"
             )
@@ -402,15 +405,15 @@ def _check_json(
         names = {name for fields in json_fields for name in fields.names}
         objects = [pair for one in records for pair in one.items() if isinstance(pair[1], dict)]
         names |= {f"{name}.{inner}" for name, value in objects for inner in value}
-        error = no_column(flag, name, f"not in the first records of {first}{where}", sorted(names))
-        program = texts_by_id(records[0], name) if len(records) == 1 else None
-        if flag == "text_column" and program:
-            cure = f"if it holds texts by their ids: {_by_jq(file, program)}"
-            raise InputError(f"{error}; {cure}", flag)
-        raise error
-    several = [fields for fields in json_fields if len(fields.records) > 1]
-    for fields in (_Fields(file, (), tuple(records)), *several):  # of which none may be lost
-        _check_types(fields, columns)
+        may_be_texts = flag == "text_column" and len(records) == 1
+        program = texts_by_id(records[0], name) if may_be_texts else None
+        cure = f"if it holds texts by their ids: {_by_jq(file, program)}" if program else ""
+        place = f"not in the first records of {first}{where}"
+        raise no_column(flag, name, place, sorted(names), cure)
+    _check_types(file, records, columns)
+    for fields in json_fields if len(json_fields) > 1 else ():  # of which none may be lost
+        if len(fields.records) > 1:
+            _check_types(fields.file, fields.records, columns)
     for field in columns.extra or ():
         if field.name in typed or type_name(field.type) != "string":
             continue
@@ -433,9 +436,8 @@ _CAN_HOLD = {
 }
 
 
-def _check_types(fields: _Fields, columns: Columns) -> None:
+def _check_types(file: InputFile, records: Sequence[dict[str, Any]], columns: Columns) -> None:
     """Refuses JSON whose first records have no value in a field that a text or an id can have."""
-    file, records = fields.file, fields.records
     for flag, name in columns.requested:
         values = [of_mongodb(nested_value(record, name)) for record in records]
         values = [value for value in values if value not in (None, [])]

@@ -465,8 +465,9 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
             f"note: {files} beside files of records, and each line is a document, as of "
             f"{lines[0].info.path}: name the others alone if that is not meant"
         )
-    paths = {file.info.path for file in source.files}
-    for path in islice((one for one in paths for end in COMPRESSIONS if one + end in paths), 1):
+    paths = dict.fromkeys(file.info.path for file in source.files)
+    packed = (path.rpartition(".")[0] for path in paths if path.endswith(tuple(COMPRESSIONS)))
+    for path in islice((path for path in packed if path in paths), 1):
         yield f"note: {path} is there compressed, too, and both are read: name the one that counts"
     yield from _collection_notes(source.files)
     if source.like_id is not None:
@@ -510,7 +511,7 @@ _COLLECTIONS = (
     (rb'[^{\n]*\n\s*\{\s*"', "JSON behind another line", "tail -n +2 FILE"),
     (
         rb'\[\s*"(?:[^"\\\n]|\\.)*+"\s*[],]|(?:"(?:[^"\\\n]|\\.)*+"\r?\n){2}',
-        *("JSON strings", STRINGS.partition(" FILE")[0]),
+        *("JSON strings", STRINGS),
     ),
     (
         rb"\[Script Info|(\d+\r?\n)?\d+:\d\d:\d\d[,.]\d+( -->|,\d)|WEBVTT|\[(ti|ar|\d\d):",
@@ -537,8 +538,9 @@ def _collection_notes(files: list[InputFile]) -> Iterator[str]:
                 "-t gfm FILE` leaves it out, python-frontmatter makes fields of it"
             )
         is_named = bool(_MARKUP & {*file.info.path.lower().split(".")})  # which says it already
+        stripped = start.lstrip()
         for begin, what, reader in _COLLECTIONS:
-            if re.match(begin, start.lstrip()) and not (is_named and what == "markup"):
+            if re.match(begin, stripped) and not (is_named and what == "markup"):
                 yield (
                     f"note: {file.info.path} holds {what}, whose headers and marks are read as "
                     f"texts: write a document a line first, as JSON lines ({reader} reads them)"

@@ -136,10 +136,13 @@ def within_object(name: str, fields: Iterable[str]) -> str:
     return f"; name a field of it: {', '.join(names[:_MOST_NAMED])}" if names else ""
 
 
-def no_column(flag: str, name: str, place: str, existing: Iterable[str]) -> InputError:
+def no_column(
+    flag: str, name: str, place: str, existing: Iterable[str], cure: str = ""
+) -> InputError:
     """Returns the error for a missing column, which names those that exist, or the nearest.
 
-    `flag` is the setting that names it, or has it as its default; `place` is where it is missing.
+    `flag` is the setting that names it, or has it as its default; `place` is where it is missing,
+    `cure` what else may help.
 
     >>> str(no_column("id_column", "key", "not a column of in.csv", ["Keys", "text"]))
     'id_column key is not a column of in.csv, which has Keys, text; did you mean Keys?'
@@ -154,5 +157,6 @@ def no_column(flag: str, name: str, place: str, existing: Iterable[str]) -> Inpu
     if nearest:
         setting = f"{flag} " if default else ""
         hint = f"; did you mean {setting}{by_lower[nearest[0]]}?"
+    hint += f"; {cure}" if cure else ""
     found = f"is {place}, which has {listed or 'none'}{hint}"
     return InputError(f"{default}{flag} {name} {found}", flag)

@@ -208,8 +208,8 @@ def check_schema(path: str, schema: pa.Schema, columns: Columns) -> None:
                 raise SettingError(flag, f"{name} is in {path} more than once")
             if flag == "extra_columns" and name in partitions(path):
                 continue
-            error = no_column(flag, name, f"not a column of {path}", schema.names)
-            raise InputError(f"{error}; {SOME_LACK}", flag) if flag == "extra_columns" else error
+            cure = SOME_LACK if flag == "extra_columns" else ""
+            raise no_column(flag, name, f"not a column of {path}", schema.names, cure)
         if not _is_readable(flag, name, kind, columns):
             fields = [field.name for field in kind] if pa.types.is_struct(kind) else ()
             cure = as_text(name, kind) or within_object(name, fields)

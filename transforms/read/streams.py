@@ -33,7 +33,7 @@ _GAP = re.compile(f"[{re.escape(_GAPS)}]*")
 _BETWEEN = str.maketrans("\n,[]\x1e", "\r    ")
 _MOST_VALUE = 1 << 27  # bytes of a value, which is in memory: of a larger one nobody sees the end
 _VALUES = json.JSONDecoder(parse_int=str, parse_float=str, strict=False)
-STRINGS = "jq -c '.. | strings | {text: .}' FILE > NEW.jsonl"  # makes records of them
+STRINGS = "jq -c '.. | strings | {text: .}'"  # makes records of them
 _JOINED = "has JSON objects with nothing between them; write one a line: jq -c . FILE"
 _UNFINISHED = (
     "is cut: its JSON {} has no end, or a brace, comma or quote too many or too few in line {:,} "
@@ -84,9 +84,14 @@ def packing(compression: str | None) -> str | None:
 
 
 def of_packed(command: str, compression: str | None) -> str:
-    """A command that reads FILE, as it does if the file is compressed."""
+    """A command whose last FILE is the file that it reads, as it reads one that is compressed.
+
+    >>> of_packed("jq -c .FILE FILE > NEW.jsonl", "gzip"), of_packed("jq . FILE", None)
+    ('jq -c .FILE <(gzip -dc FILE) > NEW.jsonl', 'jq . FILE')
+    """
+    before, file, behind = command.rpartition("FILE")
     codec = packing(compression)
-    return command.replace("FILE", f"<({codec} -dc FILE)") if codec else command
+    return f"{before}<({codec} -dc {file}){behind}" if codec and file else command
 
 
 class ObjectLines:
@@ -139,7 +144,7 @@ class ObjectLines:
         if self._values and not self.objects:
             raise _LayoutError(
                 "does not begin with JSON lines: each line, or each element of an array, must be "
-                f"one object (of strings, {STRINGS})"
+                f"one object (of strings, {STRINGS} FILE > NEW.jsonl)"
             )
         if not self._values and opened == 1:
             return b""  # an empty array, which has no line

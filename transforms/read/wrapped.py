@@ -103,7 +103,7 @@ def texts_by_id(record: dict[str, Any], name: str, least: int = 2) -> str | None
     >>> texts_by_id({"corpus": {"d1": "the bank", "d2": "a river"}, "mode": "text"}, "text")
     '.corpus | to_entries[] | {id: .key, text: .value}'
     """
-    pair = f"to_entries[] | {{id: .key, {_key(name)[1:]}: .value}}"
+    pair = f"to_entries[] | {{id: .key, {_name(name)}: .value}}"
     found = [
         (sum(map(len, value.values())), f"{path} | {pair}".removeprefix(" | "))
         for path, value in _values(record, "", 1)
@@ -127,6 +127,11 @@ def path_of(name: str, names: Collection[str]) -> str:
 
 
 def _key(name: str) -> str:
-    """A field as jq names it."""
+    """A field as jq reads it."""
+    return f".{_name(name)}"
+
+
+def _name(name: str) -> str:
+    """Its name in an object of jq."""
     is_plain = name.isascii() and name.isidentifier()
-    return f".{name if is_plain else json.dumps(name)}"
+    return name if is_plain else json.dumps(name)
