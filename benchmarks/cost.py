@@ -20,6 +20,7 @@ _TEXTS = {
 }
 # The names under which clouds rent a processor, by what it says of itself.
 _RENTED = {
+    "AMD EPYC (cpu family 25, model 1)": "AMD EPYC 7003 (Google's c2d, AWS's m6a)",
     "AMD EPYC (cpu family 25, model 17)": "AMD EPYC 9004 (Google's c3d, AWS's m7a)",
     "AMD EPYC (cpu family 26, model 2)": "AMD EPYC 9005 (Google's c4d, AWS's m8a)",
     "Intel(R) Xeon(R) Processor (cpu family 6, model 167)": (
