@@ -13,89 +13,64 @@ from bert_embed.base.errors import SettingError
 
 # How Arrow, pandas and Polars, and NumPy give a column as a list of Python's own values.
 _TO_LIST = ("to_pylist", "to_list", "tolist")
-# Settings of sentence-transformers, LangChain, Beam and other tools, and what they are called here.
-OTHER_NAMES = {
-    "bert_config_file": "model",
-    "columns": "column",
-    "compute_type": "precision",
-    "cuda": "device",
-    "dtype": "precision",
-    "format": "output_format",
-    "fp16": "precision",
-    "gpu": "device",
-    "init_checkpoint": "model",
-    "input_file": "input",
-    "max_active_dims": "top_k",
-    "max_length": "max_seq_length",
-    "model_id": "model",
-    "model_name": "model",
-    "model_name_or_path": "model",
-    "normalize_embeddings": "normalize",
-    "num_worker": "threads",
-    "output_file": "output",
-    "pooling_mode": "pooling",
-    "pooling_strategy": "pooling",
-    "text": "column",
-    "text_column": "column",
-    "top_k": "k",
-    "torch_dtype": "precision",
-    "truncate_dim": "dim",
-    "use_gpu": "device",
-    "vocab_file": "model",
+# What settings of sentence-transformers, LangChain, Beam and other tools are called here.
+_CALLED = {
+    "column": "columns text text_column",
+    "device": "cuda gpu use_gpu",
+    "dim": "truncate_dim",
+    "input": "input_file",
+    "k": "top_k",
+    "max_seq_length": "max_length",
+    "model": "bert_config_file init_checkpoint model_id model_name model_name_or_path vocab_file",
+    "normalize": "normalize_embeddings",
+    "output": "output_file",
+    "output_format": "format",
+    "pooling": "pooling_mode pooling_strategy",
+    "precision": "compute_type dtype fp16 torch_dtype",
+    "threads": "num_worker",
+    "top_k": "max_active_dims",
 }
-# Why others are not offered, where what they are called here is none of the settings.
-_BATCH_SIZE = "is for BertModelHandler; here batches are formed by tokens, as batch_tokens says"
-_HAVE_NAMES = "is not offered: each of them has a name here, such as device or precision"
-_COMES_FIRST = "comes first here, without a name"
-_NUMPY = "is not needed: vectors are NumPy arrays"
-_SCORES = "is not offered: scores are what the model was trained to give"
-_TOKEN = "is not offered: HF_TOKEN has the token of the Hugging Face hub"
-_NOT_OFFERED = {
-    "activation_fn": _SCORES,
-    "apply_softmax": _SCORES,
-    "backend": "is not offered: device and precision say what computes",
-    "batch_size": "is not needed: batches are formed by tokens, batch_tokens says of how many",
-    "cache_folder": "is not offered: HF_HUB_CACHE names the Hugging Face cache",
-    "config_kwargs": _HAVE_NAMES,
-    "convert_to_numpy": _NUMPY,
-    "convert_to_sparse_tensor": "is not offered: to_scipy of the vectors gives a sparse array",
-    "convert_to_tensor": "is not offered: torch.from_numpy takes the vectors",
-    "default_prompt_name": "is not offered: prompt takes name:NAME",
-    "documents": _COMES_FIRST,
-    "image_model": "is not offered: the models embed texts",
-    "inference_args": "is not offered: each of them has a name here, such as prompt or normalize",
-    "inputs": _COMES_FIRST,
-    "load_model_args": _HAVE_NAMES,
-    "max_batch_size": _BATCH_SIZE,
-    "max_batch_weight": "is not offered: max_batch_size counts what element_size_fn gives",
-    "min_batch_size": _BATCH_SIZE,
-    "model_kwargs": _HAVE_NAMES,
-    "modules": "is not offered: save the model to a folder, and give that",
-    "device": "is the model's: give it to bert_embed.load",
-    "output_value": "is not offered: units gives the vectors of tokens",
-    "chunk_size": "is not offered: threads of bert_embed.load says how many cores compute",
-    "pool": "is not a setting; did you mean pooling? How many cores compute is threads of "
-    "bert_embed.load",
-    "precision": "is the model's: give it to bert_embed.load; embed stores other number types, "
-    "output_dtype says which",
-    "processor_kwargs": _HAVE_NAMES,
-    "prompts": "is not offered: prompt takes one text, or name:NAME of the model's prompts",
-    "prompt_name": "is of calls of an encoder: here prompt takes name:NAME",
-    "queries": _COMES_FIRST,
-    "query": _COMES_FIRST,
-    "return_documents": "is not offered: number says which of the documents it is",
-    "revision": "is not offered: give it behind the model's name, ORG/NAME@REVISION",
-    "save_to_cpu": _NUMPY,
-    "sentences": "is called texts here, and comes first",
-    "similarity_fn_name": "is the model's, and cannot be chosen",
-    "task": "is not offered: call encode_query or encode_document",
-    "text": _COMES_FIRST,
-    "token": _TOKEN,
-    "token_pooling": "is not offered: every token that counts keeps its vector",
-    "tokenizer_kwargs": _HAVE_NAMES,
-    "trust_remote_code": "is not offered: no code of a model is run",
-    "use_auth_token": _TOKEN,
+OTHER_NAMES = {other: name for name, others in _CALLED.items() for other in others.split()}
+# Others, where what they are called here is none of the settings, by why they are not offered.
+_WHY = {
+    "comes first here, without a name": "documents inputs queries query text",
+    "is called texts here, and comes first": "sentences",
+    "is for BertModelHandler; here batches are formed by tokens, as batch_tokens says": (
+        "max_batch_size min_batch_size"
+    ),
+    "is not a setting; did you mean pooling? How many cores compute is threads of "
+    "bert_embed.load": "pool",
+    "is not needed: batches are formed by tokens, batch_tokens says of how many": "batch_size",
+    "is not needed: vectors are NumPy arrays": "convert_to_numpy save_to_cpu",
+    "is not offered: HF_HUB_CACHE names the Hugging Face cache": "cache_folder",
+    "is not offered: HF_TOKEN has the token of the Hugging Face hub": "token use_auth_token",
+    "is not offered: call encode_query or encode_document": "task",
+    "is not offered: device and precision say what computes": "backend",
+    "is not offered: each of them has a name here, such as device or precision": (
+        "config_kwargs load_model_args model_kwargs processor_kwargs tokenizer_kwargs"
+    ),
+    "is not offered: each of them has a name here, such as prompt or normalize": "inference_args",
+    "is not offered: every token that counts keeps its vector": "token_pooling",
+    "is not offered: give it behind the model's name, ORG/NAME@REVISION": "revision",
+    "is not offered: max_batch_size counts what element_size_fn gives": "max_batch_weight",
+    "is not offered: no code of a model is run": "trust_remote_code",
+    "is not offered: number says which of the documents it is": "return_documents",
+    "is not offered: prompt takes name:NAME": "default_prompt_name",
+    "is not offered: prompt takes one text, or name:NAME of the model's prompts": "prompts",
+    "is not offered: save the model to a folder, and give that": "modules",
+    "is not offered: scores are what the model was trained to give": "activation_fn apply_softmax",
+    "is not offered: the models embed texts": "image_model",
+    "is not offered: threads of bert_embed.load says how many cores compute": "chunk_size",
+    "is not offered: to_scipy of the vectors gives a sparse array": "convert_to_sparse_tensor",
+    "is not offered: torch.from_numpy takes the vectors": "convert_to_tensor",
+    "is not offered: units gives the vectors of tokens": "output_value",
+    "is of calls of an encoder: here prompt takes name:NAME": "prompt_name",
+    "is the model's, and cannot be chosen": "similarity_fn_name",
+    "is the model's: give it to bert_embed.load": "device",
+    "is the model's: give it to bert_embed.load; embed stores other number types, output_dtype "
+    "says which": "precision",
 }
+_NOT_OFFERED = {name: why for why, names in _WHY.items() for name in names.split()}
 
 
 def whole_number(name: str, value: Any, least: int | None = None) -> int:
