@@ -3,8 +3,6 @@
 import datetime
 import os
 import re
-import typing
-from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,69 +17,63 @@ from bert_embed.pipeline.options import flags
 from bert_embed.pipeline.options.command_line import parse_embed, read_command
 from bert_embed.pipeline.options.commands import CompareOptions, ExportOptions, SearchOptions
 from bert_embed.pipeline.options.embed import FLAGS, EstimateOptions, Options
-from bert_embed.pipeline.options.python_call import EmbedKeywords, options_of_call
-from bert_embed.pipeline.options.python_call import Path as PathLike
+from bert_embed.pipeline.options.python_call import options_of_call
 from deploy.dataflow.template import run_template, template_options
 from tests.support.command import block_records, data_files, embed, record
 
-# Of each kind of option the type of its field, and what the keyword of Python takes.
+# Of each kind of option the type of its field.
 _TYPES = {
-    flags.one_text: (str, str),
-    flags.separator: (str, str),
-    flags.joined_names: (str, str | Sequence[str]),
-    flags.place: (str, PathLike),
-    flags.places: (tuple[str, ...], PathLike | Sequence[PathLike]),
-    flags.Choice: (str, str),
-    flags.Sized: (str, str),
-    flags.Whole: (int, int),
-    flags.not_negative: (float, float),
-    flags.Wholes: (tuple[int, ...], int | Sequence[int]),
-    flags.names: (tuple[str, ...], str | Sequence[str]),
-    flags.Share: (str, str | int),
-    flags.Day: (str, str),
-    flags.true_or_false: (bool, bool),
+    flags.one_text: str,
+    flags.separator: str,
+    flags.joined_names: str,
+    flags.place: str,
+    flags.places: tuple[str, ...],
+    flags.Choice: str,
+    flags.Sized: str,
+    flags.Whole: int,
+    flags.not_negative: float,
+    flags.Wholes: tuple[int, ...],
+    flags.names: tuple[str, ...],
+    flags.Share: str,
+    flags.Day: str,
+    flags.true_or_false: bool,
 }
 
 
-def test_the_keywords_of_a_call_are_the_options_with_their_types():
-    keywords = typing.get_type_hints(EmbedKeywords)
-    assert keywords.pop("beam_args") == Sequence[str] | None
-    assert keywords.pop("config") == PathLike | None
-    assert keywords.keys() == FLAGS.keys() - {"input", "output"}
+def test_options_have_the_types_of_their_kinds():
+    """Of keywords tests/test_docs.py asks the same."""
     types = {field.name: field.type for field in fields(Options)}
     for name, flag in FLAGS.items():
-        declared, taken = _TYPES[type(flag.kind) if is_dataclass(flag.kind) else flag.kind]
-        taken = bool | taken if "true" in (flag.choices or ()) else taken
+        declared = _TYPES[type(flag.kind) if is_dataclass(flag.kind) else flag.kind]
         assert types[name] in (declared, declared | None), name
-        assert keywords.get(name) == (None if name in ("input", "output") else taken | None), name
 
 
-# Of every option a value, as text and as YAML and Python have it, and what it requires.
+# Of every option a value; of these its text is all that it is.
+PLAIN = """
+input_format=jsonl text_b_column=body id_column=key today=02:17 output_format=tfrecord
+output_dtype=int8 model=other long_text=window chunk=sentence:20 precision=int8 device=cpu
+engine=tensorflow runner=PrismRunner
+"""
+# Of others as text and as YAML and Python have it, and what it requires.
 VALUES = {
+    **{name: (text, text, {}) for name, text in (row.split("=") for row in PLAIN.split())},
     "query": ("SELECT 1", "SELECT 1", {"input": None, "beam_args": ["--project=p"]}),
-    "input_format": ("jsonl", "jsonl", {}),
     "text_column": ("title,abstract", ["title", "abstract"], {}),
-    "text_b_column": ("body", "body", {}),
     "extra_columns": ("n,m:int64", ["n", "m:int64"], {}),
-    "id_column": ("key", "key", {}),
     "csv_quoting": ("none", "none", {"input_format": "csv"}),
     "csv_separator": ("tab", "\t", {"input_format": "csv"}),
     "csv_header": ("id,text", ["id", "text"], {"input_format": "csv"}),
     "limit": ("7", 7, {}),
-    "today": ("02:17", "02:17", {}),
     "overwrite": ("true", True, {}),
     "max_rejected": ("4", 4, {}),
     "skip_blocks": ("1,3", [3, 1, 3], {}),
     "block_bytes": ("4096", 4096, {}),
-    "output_format": ("tfrecord", "tfrecord", {}),
     "output_table": ("p:d.t", "p:d.t", {"output_format": "bigquery"}),
     "write_disposition": ("fail", "fail", {"output_format": "bigquery", "output_table": "p:d.t"}),
-    "output_dtype": ("int8", "int8", {}),
     "skip_existing": ("gs://b/e", ["gs://b/e"], {}),
     "max_deleted": ("5%", "5%", {"skip_existing": ["gs://b/e"]}),
     "keep_text": ("true", True, {}),
     "report": ("false", False, {}),
-    "model": ("other", "other", {}),
     "granularity": ("sentence,token", ["sentence", "token"], {}),
     "vectors": ("dense,scores", ["dense", "scores"], {}),
     "top_k": ("9", 9, {"vectors": ["sparse"]}),
@@ -89,19 +81,13 @@ VALUES = {
     "layer_combine": ("sum", "sum", {"layers": [-1, -2]}),
     "pooling": ("mean,max", ["mean", "max"], {}),
     "max_seq_length": ("16", 16, {}),
-    "long_text": ("window", "window", {}),
     "overlap": ("3", 3, {"long_text": "window"}),
-    "chunk": ("sentence:20", "sentence:20", {}),
     "chunk_context": ("title,headings", ["title", "headings"], {"chunk": "sentence"}),
     "prompt": ("query: ", "query: ", {}),
     "dim": ("8", 8, {}),
     "normalize": ("true", True, {}),
-    "precision": ("int8", "int8", {}),
-    "device": ("cpu", "cpu", {}),
-    "engine": ("tensorflow", "tensorflow", {}),
     "batch_tokens": ("512", 512, {}),
     "threads": ("2", 2, {}),
-    "runner": ("PrismRunner", "PrismRunner", {}),
     "accelerator": ("t4", "t4", {"runner": "DataflowRunner"}),
     "dry_run": ("true", True, {}),
 }
