@@ -261,20 +261,6 @@ def write_output(
     return finished_run(folder, *written, kept=False, settings=kind, changed=changed)
 
 
-def clustered_vectors(rows: int, width: int = 32, groups: int = 40, seed: int = 0) -> np.ndarray:
-    """float32 `[rows, width]` around some centres; a tenth nearly repeat others, some exactly."""
-    generator = np.random.default_rng(seed)
-    centres = generator.normal(size=(groups, width))
-    vectors = centres[generator.integers(0, groups, rows)]
-    vectors = vectors + 0.6 * generator.normal(size=vectors.shape)
-    some = rows // 10
-    target, source = generator.integers(0, rows, (2, some))
-    vectors[target] = vectors[source] + 0.05 * generator.normal(size=(some, width))
-    target = generator.integers(0, rows, rows // 50)
-    vectors[target] = vectors[0]
-    return vectors.astype(np.float32)
-
-
 def export(source: Path | str, dest: Path | str, target: str, **flags: Any) -> int:
     return main(["export", str(source), str(dest), f"--to={target}", *as_flags(flags)])
 

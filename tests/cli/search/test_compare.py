@@ -10,9 +10,9 @@ from bert_embed.base.arrays import unit
 from bert_embed.base.errors import InputError
 from bert_embed.search.rankings import agreement
 from tests.support.command import write_json
-from tests.support.outputs import clustered_vectors, finished_run, run_of_kinds, write_output
+from tests.support.outputs import finished_run, run_of_kinds, vectors_of, write_output
 
-VECTORS = clustered_vectors(400)
+VECTORS = vectors_of(0, 400, 32)
 IDS = [f"d/{number}" for number in range(400)]
 FIGURES = ("overlap_at_1", "overlap_at_10", "overlap_at_100", "rank_correlation")
 
