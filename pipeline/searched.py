@@ -55,7 +55,7 @@ def opened(folder: str, model: str | None, by: str | None) -> SearchedOutput:
     if record is None and parent and read_bytes(f"{absolute(parent)}/{RUN_FILE}") is not None:
         raise UsageError(f"{folder} is a folder within a run's output; did you mean {parent}?")
     settings = vector_settings(folder, record)
-    _check_kinds(folder, settings, by)
+    check_kinds(folder, settings, by)
     place = model or (record.model.name if record else DEFAULTS["model"])
     needed = partial(weight_files, precision=_query_precision(settings), device="cpu")
     bundle = resolve_model(place, needed)
@@ -65,18 +65,20 @@ def opened(folder: str, model: str | None, by: str | None) -> SearchedOutput:
     return SearchedOutput(folder, settings, record, bundle)
 
 
-def _check_kinds(folder: str, settings: dict[str, Any], by: str | None) -> None:
+def check_kinds(folder: str, settings: dict[str, Any], by: str | None) -> None:
+    """Refuses an output whose vectors cannot be searched, or not by what was asked."""
     held = searchable(settings)
     if by is not None and by not in held and held:
-        raise UsageError(
-            f"--by {by} requires {by} vectors, but {folder} holds {' and '.join(held)} ones: embed "
-            f"with --vectors {by} and a model that makes them, such as BAAI/bge-m3"
+        raise SettingError(
+            "by",
+            f"{by} requires {by} vectors, but {folder} holds {' and '.join(held)} ones: embed with "
+            f"`--vectors {by}` and a model that makes them, such as BAAI/bge-m3",
         )
     made = [] if held else [kind for kind in vectors_of(settings) if kind != "dense"]
     if made:
         raise UsageError(
-            f"{folder} holds {' and '.join(made)} vectors, which have no similarity: search an "
-            "output of --vectors dense"
+            f"{folder} holds {' and '.join(made)} vectors, which have no similarity: take an "
+            "output of `--vectors dense`"
         )
     if not held:
         check_holds(folder, settings, "sentence")  # says how to read what there is

@@ -16,9 +16,9 @@ from bert_embed.models.heads.vectors import joined
 from bert_embed.pipeline import searched
 from bert_embed.pipeline.console import answer, answer_json
 from bert_embed.pipeline.errors import ExitCode
-from bert_embed.pipeline.options.commands import COMPARED, SAMPLE, CompareOptions
+from bert_embed.pipeline.options.commands import SAMPLE, CompareOptions
 from bert_embed.pipeline.run.output import one_output, record_of_run
-from bert_embed.results.names import kinds_of, output_dtype
+from bert_embed.results.names import output_dtype
 from bert_embed.results.outputs import NewestRows, Output, id_hashes, vector_settings
 from bert_embed.results.read import read_rows
 from bert_embed.search.nearest import nearest
@@ -174,15 +174,9 @@ class _Side:
         output = one_output(name, "a side is one")
         record, folder = record_of_run(output), absolute(output)
         settings = vector_settings(folder, record)
-        held, kinds = searched.searchable(settings), " and ".join(kinds_of(settings))
-        if not held:
-            raise InputError(
-                f"{name} holds vectors of {kinds}, which have no similarity: compare outputs of "
-                f"{', '.join(COMPARED)} vectors"
-            )
-        if by not in (None, *held):
-            raise SettingError("by", f"{by} asks for vectors that {name} lacks, it holds {kinds}")
-        self.name, self.kind, self.model = name, ROW_KINDS[by or held[0]], record.model.name
+        searched.check_kinds(name, settings, by)
+        kind = by or searched.searchable(settings)[0]
+        self.name, self.kind, self.model = name, ROW_KINDS[kind], record.model.name
         self.output = Output(folder, settings, record)
 
     @cached_property

@@ -188,9 +188,9 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(old, tmp_path, command
             "holds several outputs, and a side is one: merge them with `bert-embed export",
         ),
         ([tmp_path / "no"], "is not the output of a run: it holds no run.json"),
-        ([scores], "holds vectors of scores, which have no similarity"),
+        ([scores], "holds scores vectors, which have no similarity"),
         ([half], "the run is not complete (status running)"),
-        ([one, "--by=sparse"], "--by sparse asks for vectors that"),
+        ([one, "--by=sparse"], "--by sparse requires sparse vectors, but"),
         ([one, "--sample=3", "--queries=q"], "--sample draws documents and conflicts with --quer"),
         ([one, "--old_model=m"], "--old_model requires --queries"),
     ):
