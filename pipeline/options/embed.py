@@ -79,6 +79,8 @@ _MISSING = {
     "input": "give the files to embed, such as 'texts/*.txt'",
     "output": "give a folder for the vectors, such as build/out",
 }
+NO_ID_COLUMN = ""  # as id_column: each document is named by its place
+RELATIVE_PLACES = "./"  # likewise, by its place below the folder of the input
 OF_CSV = "csv_quoting", "csv_separator", "csv_header"
 # What a run computes, and nothing about where it reads, runs, loads or removes: all that is taken
 # from a run.json, which somebody else may have written.

@@ -1,88 +1,48 @@
-"""Resolves which fields hold text, id and extra columns, from options and first records."""
+"""Resolves which fields hold text, id and extra columns, from options and what files show."""
 
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import accumulate, chain, islice, takewhile
+from dataclasses import replace
+from itertools import chain
 from typing import Any
 
-import numpy as np
-import orjson
 import pyarrow as pa
 
-from bert_embed.base.threads import in_parallel
-from bert_embed.bundle.bundle import Bundle
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.models.heads.scores import LABEL
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options.embed import DEFAULTS, OF_CSV, Options
+from bert_embed.pipeline.options.embed import (
+    DEFAULTS,
+    NO_ID_COLUMN,
+    OF_CSV,
+    RELATIVE_PLACES,
+    Options,
+)
+from bert_embed.pipeline.run.fields import (
+    check_fields,
+    default_id,
+    like_id,
+    looked_at,
+    refuse_wrapped,
+)
 from bert_embed.results.columns import is_list, loaded_types
 from bert_embed.results.run_record import RunRecord
-from bert_embed.settings import HEADINGS, TextSpec, context_columns
-from bert_embed.storage.files import is_remote, read_bytes
-from bert_embed.text.tokenizer import load_tokenizer
+from bert_embed.settings import HEADINGS, context_columns
 from bert_embed.transforms.bigquery.client import check_column
-from bert_embed.transforms.examples import ExampleSettings, settings_from_json
 from bert_embed.transforms.listing import folder_above
-from bert_embed.transforms.output_folder import SETTINGS_FILE, settings_places
-from bert_embed.transforms.parts import AS_UTF8, WHOLE_FILES, InputFile
-from bert_embed.transforms.read.columns import (
-    ID,
-    Columns,
-    joined_fields,
-    nested_value,
-    no_column,
-    partitions,
-    text_fields,
-    within_object,
-)
-from bert_embed.transforms.read.csv import check_names, csv_header
-from bert_embed.transforms.read.examples import ExampleReading, first_examples
-from bert_embed.transforms.read.lines import (
-    block_lines,
-    first_lines,
-    first_records,
-    stored_pieces,
-    utf8_detail,
-)
-from bert_embed.transforms.read.parquet import (
-    REQUIRED,
-    as_text,
-    check_schema,
-    plain_type,
-    promoted,
-    read_row_parts,
-    type_of,
-)
-from bert_embed.transforms.read.reader import dialect_by
+from bert_embed.transforms.parts import WHOLE_FILES, InputFile
+from bert_embed.transforms.read.columns import Columns, joined_fields, text_fields
+from bert_embed.transforms.read.parquet import as_text, plain_type, promoted, type_of
 from bert_embed.transforms.read.records import (
     CAN_BE,
     OWN_COLUMNS,
     TEXT,
     TYPES,
     loaded_type,
-    of_mongodb,
     type_called,
     type_name,
 )
-from bert_embed.transforms.read.streams import STRINGS, of_packed
-from bert_embed.transforms.read.wrapped import (
-    BULK,
-    is_action,
-    lists_of_texts,
-    path_of,
-    texts_by_id,
-    unwrapping,
-)
 
-# How much of a large input is looked at: records of the start of each of so many JSON files, spread
-# evenly over all of them, and so many records of all files together.
-_FIRST_RECORDS, _MOST_RECORDS, _MOST_LOOKED = 100, 10_000, 1000
-_MOST_SEARCHED = 256 << 20  # bytes in which a field is looked for that no first record has
-_MOST_SEARCHED_FOR_IDS = 16 << 20  # likewise in every run without ids
-NO_ID_COLUMN = ""  # as --id_column: each document is named by its place
-RELATIVE_PLACES = "./"  # likewise, by its place below the folder of the input
 _COMMA = re.compile(r"\s*,\s*")
 _RECORDS = "JSON lines, CSV and Parquet"
 
@@ -146,35 +106,6 @@ def _whole_names(words: Sequence[str], existing: Collection[str]) -> Iterator[st
         at = stop
 
 
-@dataclass(frozen=True)
-class _Fields:
-    """What a file shows of its fields: first records of JSON, else a header or a schema."""
-
-    file: InputFile
-    names: tuple[str, ...]
-    records: tuple[dict[str, Any], ...] = ()
-
-
-def _looked_at(files: list[InputFile], columns: Columns) -> list[_Fields]:
-    """The fields of CSV and Parquet files, and of JSON files spread evenly over all of them."""
-    json_files = [file for file in files if file.format == "jsonl" and file.stop]
-    spread = np.linspace(0, len(json_files) - 1, min(len(json_files), _MOST_LOOKED), dtype=int)
-    opened = [file for file in files if file.format == "csv"]
-    opened += [json_files[number] for number in spread]
-    most = min(_FIRST_RECORDS, _MOST_RECORDS // max(len(spread), 1))
-
-    def read(file: InputFile) -> _Fields | None:
-        if file.format == "csv":
-            header = csv_header(file, dialect_by(columns))
-            return None if header is None else _Fields(file, header)
-        records = tuple(islice(first_records(first_lines(file)), most))
-        return _Fields(file, tuple(dict.fromkeys(chain.from_iterable(records))), records)
-
-    footers = [(file, file.footer) for file in files if file.footer is not None]
-    schemas = [_Fields(file, tuple(footer.schema.names)) for file, footer in footers]
-    return schemas + [fields for fields in in_parallel(read, opened) if fields is not None]
-
-
 def input_columns(options: Options, files: list[InputFile]) -> tuple[Columns, str | None]:
     """Which fields hold text, id and extra columns, by first records, headers and schemas.
 
@@ -193,7 +124,7 @@ def input_columns(options: Options, files: list[InputFile]) -> tuple[Columns, st
         _refuse_columns(options, columns)
         return columns, None
     words = options.extra_columns or ()
-    looked, existing = _looked_at(files, columns), set[str]()
+    looked, existing = looked_at(files, columns), set[str]()
     if "," in columns.text or len(words) > 1 or ":" in "".join(words):
         names = set(chain.from_iterable(fields.names for fields in looked))
         existing = names | {name.strip() for name in names}
@@ -205,139 +136,14 @@ def input_columns(options: Options, files: list[InputFile]) -> tuple[Columns, st
         extra = pa.schema([field.with_type(loaded_type(field.type)) for field in extra])
     columns = replace(columns, extra=extra)
     for fields in looked:
-        _refuse_wrapped(fields, columns)
-    like_id = None
+        refuse_wrapped(fields, columns)
+    likely = None
     if options.id_column is None:
-        found = _default_id(looked, columns)
+        found = default_id(looked, columns)
         columns = replace(columns, id=found, no_ids=found is None)
-        like_id = _like_id(looked) if found is None else None
-    _check_json(looked, files, columns, typed)
-    for fields in looked:
-        if fields.file.footer is not None:
-            check_schema(fields.file.info.path, fields.file.footer.schema, columns)
-        elif fields.file.format == "csv":
-            check_names(fields.file.info.path, fields.names, columns)
-    return replace(columns, id_type=_id_type(columns, files)), like_id
-
-
-def _refuse_wrapped(fields: _Fields, columns: Columns) -> None:
-    """Refuses a file whose records hold lists of texts, or of records, or describe the next one."""
-    file, records = fields.file, fields.records
-    place, is_one = f"--input {file.info.path}", len(records) == 1
-    if records and is_action(records[0]):
-        raise UsageError(
-            f"{place} has a line of Elasticsearch's bulk API before each record, which holds its "
-            f"id; join the two: {_by_jq(file, BULK, '-cn')}"
-        )
-    programs = (unwrapping(record, columns.texts) for record in records)
-    if name := lists_of_texts(records or _first_lists(fields, columns), columns.texts):
-        key = path_of(name, fields.names)
-        by_row = next(filter(None, programs), f"{key}[] as $one | {key} = $one")
-        cure = f"df.explode('{name}') in pandas" if file.footer else _by_jq(file, by_row)
-        raise UsageError(
-            f"{place}: {name} holds lists of texts, not of words; write a record of each, {cure}, "
-            "or join them"
-        )
-    if not is_one and any(_has_field(fields, name) for name in columns.texts):
-        return  # their lists belong to the records
-    found = list(takewhile(bool, programs))
-    if found and len(found) == len(records):
-        wrap = "one JSON object that wraps" if is_one else "JSON objects that wrap"
-        cure = _by_jq(file, found[0] or "")
-        raise UsageError(f"{place} holds {wrap} records; write one a line: {cure}")
-
-
-def _by_jq(file: InputFile, program: str, flag: str = "-c") -> str:
-    if not first_lines(file).text.startswith(b"{"):  # but perhaps with the bracket of an array
-        program = f'if type == "array" then .[] else . end | {program}'
-    return of_packed(f"jq {flag} '{program}' FILE > NEW.jsonl", file.compression)
-
-
-def _first_lists(fields: _Fields, columns: Columns) -> list[dict[str, Any]]:
-    """The texts of the first rows of a Parquet file, if they are lists."""
-    file, footer = fields.file, fields.file.footer
-    kind = None if footer is None else type_of(footer.schema, columns.text)
-    if kind is None or not is_list(kind) or not file.stop:
-        return []
-    rows = replace(file, stop=min(file.stop, _FIRST_RECORDS)).as_block()
-    first = next(read_row_parts(rows, Columns(text=columns.text), _FIRST_RECORDS, 1 << 20))
-    return [{columns.text: text} for text in first.contents[0].table[0].to_pylist()]
-
-
-_NAME_IDS = (
-    f"name the column of the ids with --id_column, or give --id_column '{NO_ID_COLUMN}' to name "
-    "every document by its place"
-)
-
-
-def _default_id(looked: Sequence[_Fields], columns: Columns) -> str | None:
-    """The field `id` if documents have one, None if none has; UsageError if few, or some files, do.
-
-    Records without a text are no documents, such as a first line that describes the others.
-    """
-    first: dict[bool | None, str] = {}  # of the files that have it, and of those that have not
-    for fields in looked:
-        first.setdefault(_has_id(fields, columns), fields.file.info.path)
-    if True not in first:
-        if (late := _with_late_id(looked, columns)) is not None:
-            raise UsageError(
-                f"--input {late}: its first records have no {ID}, but later ones do; {_NAME_IDS}"
-            )
-        return None
-    if False in first:
-        raise UsageError(
-            f"--input {first[False]} has no {ID}, but {first[True]} has one; embed them in two "
-            f"runs, or {_NAME_IDS}"
-        )
-    return ID
-
-
-def _with_late_id(looked: Sequence[_Fields], columns: Columns) -> str | None:
-    """The JSON file of this machine in whose first bytes a document has an id; None if none has."""
-    left = _MOST_SEARCHED_FOR_IDS
-    for file in (fields.file for fields in looked if fields.file.format == "jsonl"):
-        if is_remote(file.info.path):
-            continue
-        for lines in block_lines(replace(file.as_block(), read_through=True), 1 << 20):
-            records = first_records(lines) if b'"id"' in lines.data else ()
-            if any(_has_text(one, columns) and one.get(ID) is not None for one in records):
-                return file.info.path
-            if (left := left - lines.size) <= 0:
-                return None
-    return None
-
-
-def _has_text(record: Mapping[str, Any], columns: Columns) -> bool:
-    return any(nested_value(record, name) is not None for name in columns.texts)
-
-
-# Names of ids in lower case, letters and digits alone: `_id`, `ID`, `doc-id`, TREC's `docno`.
-_LIKE_IDS = (
-    *("id", "docid", "documentid", "docno", "corpusid", "passageid", "textid", "recordid"),
-    *("pid", "uuid", "guid"),
-)
-
-
-def _like_id(looked: Sequence[_Fields]) -> str | None:
-    """The field that most likely holds the ids, of those that have another name than `id`."""
-    names = {name.strip() for fields in looked for name in fields.names} - {ID}
-    plain = {name: "".join(filter(str.isalnum, name)).lower() for name in names}
-    likely = [name for name in sorted(names) if plain[name] in _LIKE_IDS]
-    return min(likely, key=lambda name: _LIKE_IDS.index(plain[name]), default=None)
-
-
-def _has_id(fields: _Fields, columns: Columns) -> bool | None:
-    """Whether the documents of a file have the field `id`; None if it shows no document."""
-    if fields.file.format != "jsonl":
-        return ID in [name.strip() for name in fields.names]
-    documents = [record for record in fields.records if _has_text(record, columns)]
-    count = sum(record.get(ID) is not None for record in documents)
-    if 0 < 2 * count < len(documents):
-        raise UsageError(
-            f"--input {fields.file.info.path}: of its first {len(documents):,} records with a text "
-            f"{count:,} {'has' if count == 1 else 'have'} an {ID}; {_NAME_IDS}"
-        )
-    return count > 0 if documents else None
+        likely = like_id(looked) if found is None else None
+    check_fields(looked, files, columns, typed)
+    return replace(columns, id_type=_id_type(columns, files)), likely
 
 
 def _id_type(columns: Columns, files: list[InputFile]) -> str:
@@ -363,143 +169,6 @@ def _refuse_columns(options: Options, columns: Columns) -> None:
             f"--chunk_context {column} is a column of {_RECORDS}, but the input is plain text; "
             f"{HEADINGS} are those of Markdown"
         )
-
-
-_OF_PYTHON = re.compile(rb"\s*\{'")
-_FROM_PYTHON = (
-    "python3 -c 'import ast, json, sys; [print(json.dumps(ast.literal_eval(line))) for line in "
-    "sys.stdin]' < FILE > NEW.jsonl"
-)
-
-
-def _check_json(
-    looked: Sequence[_Fields], files: list[InputFile], columns: Columns, typed: Collection[str]
-) -> None:
-    """Refuses JSON without a requested field, or with an extra one whose type must be named."""
-    json_fields = [fields for fields in looked if fields.file.format == "jsonl"]
-    records = [record for fields in json_fields for record in fields.records]
-    if not records:
-        json_files = [file for file in files if file.format == "jsonl" and file.stop]
-        if any(first_lines(file).data for file in json_files):
-            place = f"--input {json_files[0].info.path}"
-            start = first_lines(json_files[0]).text
-            if utf8_detail(start) is not None:
-                raise UsageError(f"{place} is not UTF-8: {AS_UTF8}")
-            cure = f"of strings, {STRINGS} FILE > NEW.jsonl"
-            if _OF_PYTHON.match(start):
-                cure = f"of what Python prints, {_FROM_PYTHON}"
-            cure = of_packed(cure, json_files[0].compression)
-            raise UsageError(
-                f"{place} does not begin with JSON lines: each line must be one object ({cure})"
-            )
-        return
-    file = next(fields.file for fields in json_fields if fields.records)
-    first = file.info.path
-    for flag, name in columns.requested:
-        is_extra, where = flag == "extra_columns", _no_object(name, records)
-        if any(_has_field(fields, name, is_extra) for fields in json_fields):
-            continue
-        may_lack = flag != "id_column" and name != columns.text and not where
-        if may_lack and (name in typed or _is_in_files(name, json_fields)):
-            continue
-        names = {name for fields in json_fields for name in fields.names}
-        objects = [pair for one in records for pair in one.items() if isinstance(pair[1], dict)]
-        names |= {f"{name}.{inner}" for name, value in objects for inner in value}
-        may_be_texts = flag == "text_column" and len(records) == 1
-        program = texts_by_id(records[0], name) if may_be_texts else None
-        cure = f"if it holds texts by their ids: {_by_jq(file, program)}" if program else ""
-        place = f"not in the first records of {first}{where}"
-        raise no_column(flag, name, place, sorted(names), cure)
-    _check_types(file, records, columns)
-    for fields in json_fields if len(json_fields) > 1 else ():  # of which none may be lost
-        if len(fields.records) > 1:
-            _check_types(fields.file, fields.records, columns)
-    for field in columns.extra or ():
-        if field.name in typed or type_name(field.type) != "string":
-            continue
-        values = (nested_value(record, field.name) for record in records)
-        kinds = {_json_type(value) for value in values if value not in (None, [])}
-        kind = kinds.pop() if len(kinds) == 1 else None
-        if kind not in ("string", None):
-            raise UsageError(
-                f"--extra_columns {field.name} is {kind} in the first records of {first}; write "
-                f"{field.name}:{kind}, or {field.name}:string for the text that stands there"
-            )
-
-
-# The types of JSON that a text or an id can have; a text of several fields is no list.
-_CAN_HOLD = {
-    "text_column": ("string", "list_string"),
-    "text_b_column": ("string",),
-    "chunk_context": ("string",),
-    "id_column": ("string", "int64"),
-}
-
-
-def _check_types(file: InputFile, records: Sequence[dict[str, Any]], columns: Columns) -> None:
-    """Refuses JSON whose first records have no value in a field that a text or an id can have."""
-    for flag, name in columns.requested:
-        values = [of_mongodb(nested_value(record, name)) for record in records]
-        values = [value for value in values if value not in (None, [])]
-        kinds = [_json_type(value) for value in values]
-        if not values or flag == "extra_columns" or {*kinds} & {*_CAN_HOLD[flag]}:
-            continue
-        kind, cure = kinds[0] or "a list of no strings", ""
-        if isinstance(values[0], dict):
-            kind, cure = "an object", within_object(name, values[0])
-        elif kinds[0] is None:
-            program = f"{path_of(name, records[0])}[]"
-            cure = f"; write one a line: {_by_jq(file, program)}"
-        cure += f"; {_NAME_IDS}" if flag == "id_column" else ""
-        raise UsageError(
-            f"--{flag} {name} is {kind} in the first records of {file.info.path}; "
-            f"{REQUIRED[flag]}{cure}"
-        )
-
-
-def _has_field(fields: _Fields, name: str, is_extra: bool = False) -> bool:
-    return (
-        name in fields.names
-        or (is_extra and name in partitions(fields.file.info.path))
-        or any(nested_value(record, name) is not None for record in fields.records)
-    )
-
-
-def _no_object(name: str, records: Sequence[dict[str, Any]]) -> str:
-    """What a name with dots goes through that is no object, such as a list; "" if nothing is."""
-    for before in accumulate(name.split(".")[:-1], "{}.{}".format):
-        values = (nested_value(record, before) for record in records)
-        kinds = {type(value) for value in values if value is not None}
-        if kinds and dict not in kinds:
-            return f", where {before} is no object"
-    return ""
-
-
-def _is_in_files(name: str, json_fields: Sequence[_Fields]) -> bool:
-    """Whether a field stands somewhere in the files' first bytes: Spark leaves out what is null."""
-    last = name.rpartition(".")[2]
-    keys = {json.dumps(last).encode(), orjson.dumps(last)}
-    left = _MOST_SEARCHED
-    for file in (fields.file for fields in json_fields):
-        [whole], end = file.as_block().slices, b""
-        for data in stored_pieces(whole, file.compression, 1 << 20):
-            if any(key in end + data for key in keys):
-                return True
-            end, left = data[-max(map(len, keys)) :], left - len(data)
-            if left <= 0:
-                return False
-    return False
-
-
-def _json_type(value: Any) -> str | None:
-    """The name of the type of a value of JSON, None for one that no column can have."""
-    if not isinstance(value, list):
-        return _JSON_TYPES.get(type(value))
-    kinds = {_JSON_TYPES.get(type(item)) for item in value}
-    return f"list_{kinds.pop()}" if len(kinds) == 1 and None not in kinds else None
-
-
-_JSON_TYPES = {str: "string", bool: "bool", int: "int64", float: "float64"}
 
 
 def check_extra_name(name: str, keep_text: bool) -> None:
@@ -600,113 +269,3 @@ def _held_type(name: str, stored: Mapping[pa.DataType, str]) -> pa.DataType:
             f"{name}:TYPE with one of {', '.join(TYPES)}"
         )
     return pa.list_(pa.string()) if held == pa.list_(pa.null()) else held
-
-
-_OF_TEXTS = "text_column", "text_b_column", "id_column", "extra_columns", "chunk"
-
-
-def are_examples(files: Sequence[InputFile]) -> bool:
-    """Whether the input is TFRecord files."""
-    first = {file.format == "tfrecord": file.info.path for file in files}
-    if len(first) > 1:
-        raise UsageError(
-            f"--input names TFRecord files of examples, as {first[True]}, and files of texts, as "
-            f"{first[False]}; embed them in two runs"
-        )
-    return True in first
-
-
-def example_settings(options: Options, files: Sequence[InputFile]) -> ExampleSettings | None:
-    """How the examples were tokenized, by their `examples.json`; None without such a file."""
-    for name in _OF_TEXTS:
-        if getattr(options, name) is not None:
-            raise UsageError(f"--{name} is for texts, but --input names TFRecord files of examples")
-    if options.command == "tokenize":
-        raise UsageError("--input names TFRecord files of examples, already tokenized")
-    by_folder: dict[str, ExampleSettings | None] = {}
-    for file in files:
-        folder = file.info.path.rpartition("/")[0]
-        if folder not in by_folder:
-            by_folder[folder] = _settings(settings_places(file.info.path))
-    (first, settings), *others = by_folder.items()
-    for folder, theirs in others:
-        differ = [f"whether there is {SETTINGS_FILE}"] * (settings is not theirs)
-        if settings is not None and theirs is not None:
-            ours, values = asdict(settings), asdict(theirs)
-            differ = [name for name in ours if name != "run" and ours[name] != values[name]]
-        if differ:
-            raise UsageError(
-                f"--input names examples of {first} and {folder}, which differ in "
-                f"{', '.join(differ)}; embed them in two runs"
-            )
-    first_examples(files[0])
-    return settings
-
-
-def _settings(places: Sequence[str]) -> ExampleSettings | None:
-    """The settings from the first of these files that exists."""
-    for path in places:
-        if (data := read_bytes(path)) is not None:
-            return settings_from_json(data, path)
-    return None
-
-
-def text_options(options: Options, settings: ExampleSettings | None, bundle: Bundle) -> Options:
-    """The options with all settings that the examples were tokenized with."""
-    long_text = "truncate" if settings is None else settings.long_text
-    if (options.long_text, long_text) == ("windows", "window"):
-        long_text = "windows"
-    if options.long_text not in ("truncate", long_text):
-        raise _contradiction("long_text", options.long_text, long_text)
-    missing = "is not available for these examples, which do not hold"
-    has_words = settings is not None and "word" in settings.granularity
-    if "word" in options.granularity and not has_words:
-        flag = "--granularity word"
-        raise UsageError(f"{flag} {missing} words; tokenize the texts with {flag}")
-    if options.keep_text and settings is not None and not settings.keep_text:
-        flag = "--keep_text"
-        raise UsageError(f"{flag} {missing} their texts; tokenize the texts with {flag}")
-    if settings is None:
-        if options.prompt:
-            raise UsageError("--prompt is for texts, not for tokens; tokenize the texts with it")
-        length = options.max_seq_length or bundle.config.max_position_embeddings
-        return replace(options, long_text=long_text, prompt="", max_seq_length=length)
-    if settings.tokenizer != bundle.tokenizer_fingerprint:
-        raise UsageError(
-            f"--model {options.model} has another tokenizer ({bundle.tokenizer_fingerprint}) than "
-            f"the model of the examples ({settings.tokenizer}); tokenize the texts with it"
-        )
-    requested: dict[str, object] = {
-        "max_seq_length": options.max_seq_length,
-        "overlap": options.overlap,
-        "prompt": None if options.prompt is None else bundle.prompt_text(options.prompt),
-    }
-    recorded = {name: getattr(settings, name) for name in requested}
-    for name, value in requested.items():
-        if value is not None and value != recorded[name]:
-            raise _contradiction(name, value, recorded[name])
-    return replace(options, long_text=long_text, **recorded)
-
-
-def _contradiction(name: str, requested: object, actual: object) -> UsageError:
-    return UsageError(
-        f"--{name} {requested} conflicts with these examples, tokenized with {actual!r}; "
-        "tokenize the texts again"
-    )
-
-
-def reading_of(
-    bundle: Bundle, text_spec: TextSpec, settings: ExampleSettings | None
-) -> ExampleReading:
-    """How the examples are read and checked."""
-    tokenizer = load_tokenizer(bundle)
-    return ExampleReading(
-        bundle.tokenizer_fingerprint,
-        bundle.config.vocab_size,
-        max(bundle.config.segments, 2),  # those of pairs, of models that know one, too
-        text_spec,
-        0 if settings is None else settings.prompt_tokens,
-        tokenizer.pad_id,
-        tokenizer.unk_id,
-        special=tokenizer.special_tokens,
-    )

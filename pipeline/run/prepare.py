@@ -3,6 +3,7 @@
 import datetime
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,16 +13,9 @@ from bert_embed.bundle.find import resolve_model
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import Options, check_kinds
 from bert_embed.pipeline.options.flags import looks_like_table
-from bert_embed.pipeline.run.columns import (
-    are_examples,
-    check_columns,
-    example_settings,
-    input_columns,
-    named_columns,
-    reading_of,
-    text_options,
-)
+from bert_embed.pipeline.run.columns import check_columns, input_columns, named_columns
 from bert_embed.pipeline.run.earlier import earlier_outputs
+from bert_embed.pipeline.run.examples import example_settings, reading_of, text_options
 from bert_embed.pipeline.run.output import OutputState, check_folder
 from bert_embed.pipeline.run.plan import (
     EmbedRun,
@@ -52,7 +46,7 @@ from bert_embed.text.layout import fit_texts
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.client import NoCredentials, table_name
 from bert_embed.transforms.listing import Listing, StoredListing, as_now, list_input, listing_digest
-from bert_embed.transforms.parts import EACH_FILE, WHOLE_FILES, plan_blocks
+from bert_embed.transforms.parts import EACH_FILE, WHOLE_FILES, InputFile, plan_blocks
 from bert_embed.transforms.plan import planned_work
 from bert_embed.transforms.read.reader import dialect_by
 
@@ -181,7 +175,7 @@ def find_source(
             raise UsageError("--input_format files is for text files, and --input names none")
         if stored is None:
             files = listing.first(options.limit, named_columns(options))
-        examples = are_examples(files)
+        examples = _are_examples(files)
         settings = example_settings(options, files) if examples else None
         columns, like_id = input_columns(options, files)
     except (StorageError, PermissionError, QueryNotRun, NoCredentials) as error:
@@ -208,6 +202,17 @@ def find_source(
         arrived=arrived,
         like_id=like_id,
     )
+
+
+def _are_examples(files: Sequence[InputFile]) -> bool:
+    """Whether the input is TFRecord files."""
+    first = {file.format == "tfrecord": file.info.path for file in files}
+    if len(first) > 1:
+        raise UsageError(
+            f"--input names TFRecord files of examples, as {first[True]}, and files of texts, as "
+            f"{first[False]}; embed them in two runs"
+        )
+    return True in first
 
 
 def plan_work(options: Options, job: RunnerOptions, source: Source, state: OutputState) -> Work:

@@ -13,13 +13,8 @@ import pyarrow as pa
 from bert_embed.base.errors import InputError, StorageError, required
 from bert_embed.bundle.cache import cache_folder
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options.embed import Options
-from bert_embed.pipeline.run.columns import (
-    NO_ID_COLUMN,
-    RELATIVE_PLACES,
-    check_extra_name,
-    named_columns,
-)
+from bert_embed.pipeline.options.embed import NO_ID_COLUMN, RELATIVE_PLACES, Options
+from bert_embed.pipeline.run.columns import check_extra_name, named_columns
 from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import Source, Work
 from bert_embed.pipeline.runners.beam import BeamFlags
