@@ -6,8 +6,9 @@
 # joins and unions, or the types are refused, as by pyarrow's join.
 #
 # Seen: `isin` and `setdiff1d` compare the whole numbers, `intersect1d`, `union1d`, `setxor1d` and `searchsorted` make float64 of
-# them first, in which neighbours above 2^53 are one. So a key is at once not in a set and in its intersection with it. In pandas an inner merge finds no pair and an outer merge keeps two rows with one key, which is neither; `concat` and
-# `drop_duplicates` leave one row of two; `Index.union` keeps both.
+# them first, in which neighbours above 2^53 are one. So a key is at once not in a set and in its intersection with it. In pandas
+# an inner merge finds no pair, and an outer merge keeps two rows with one key, which is neither of them; `concat` makes both
+# equal, so that `drop_duplicates` leaves one row; `Index.union` keeps both.
 #
 # For users of ids that are hashes: cast both sides to one type before you compare, join or concatenate them.
 #
