@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindows
@@ -37,13 +36,14 @@ _COUNTERS = ("counts", "rejected", "unfit", "seconds", "covered", "records", "wr
 
 
 class SumBlockRecords(beam.CombineFn):
-    """Sums BlockRecords to Totals, which stay small for any number of block records."""
+    """Sums BlockRecords, or sums of them, to Totals, which stay small for any number of them."""
 
     def create_accumulator(self) -> Totals:
         return Totals()
 
-    def add_input(self, totals: Totals, record: BlockRecord) -> Totals:
-        return self.merge_accumulators([totals, _totals_of(record)])
+    def add_input(self, totals: Totals, more: BlockRecord | Totals) -> Totals:
+        added = more if isinstance(more, Totals) else _totals_of(more)
+        return self.merge_accumulators([totals, added])
 
     def merge_accumulators(self, accumulators: Iterable[Totals]) -> Totals:
         rest = iter(accumulators)
@@ -106,11 +106,6 @@ class _SumBundle(beam.DoFn):
             yield GlobalWindows.windowed_value_at_end_of_window(self._totals)
 
 
-class _SumTotals(SumBlockRecords):
-    def add_input(self, totals: Totals, more: Any) -> Totals:
-        return self.merge_accumulators([totals, more])
-
-
 def reconcile(
     block_records: beam.PCollection[BlockRecord] | Sequence[beam.PCollection[BlockRecord]],
     planned: beam.PCollection[PlannedWork],
@@ -123,7 +118,7 @@ def reconcile(
     several = [block_records] if isinstance(block_records, beam.PCollection) else block_records
     sums = [one | f"SumBundles{n}" >> beam.ParDo(_SumBundle()) for n, one in enumerate(several)]
     every = sums | "Sums" >> beam.Flatten()
-    totals = every | "Sum" >> beam.CombineGlobally(_SumTotals()).as_singleton_view()
+    totals = every | "Sum" >> beam.CombineGlobally(SumBlockRecords()).as_singleton_view()
     return planned | "Reconcile" >> beam.Map(verdict, totals)
 
 

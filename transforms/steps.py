@@ -80,14 +80,10 @@ def count_documents(embedded: int, truncated: int, rejected: Mapping[str, int]) 
 
 
 def _count(counts: Mapping[str, int], rejected: Mapping[str, int]) -> None:
-    by_reason = {reason_name(reason): count for reason, count in rejected.items()}
+    names = ((re.sub("[^a-z0-9]+", "_", why.lower()).strip("_"), why) for why in rejected)
+    by_reason = {f"rejected_{name}": rejected[why] for name, why in names}
     for name, count in {**counts, "rejected": sum(rejected.values()), **by_reason}.items():
         Metrics.counter(NAMESPACE, name).inc(count)
-
-
-def reason_name(reason: str) -> str:
-    """The name of the counter of records that are rejected for a reason."""
-    return "rejected_" + re.sub("[^a-z0-9]+", "_", reason.lower()).strip("_")
 
 
 @contextmanager
