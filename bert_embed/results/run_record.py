@@ -147,11 +147,11 @@ class Load:
 class Job:
     """The job on a runner that computes a run."""
 
-    runner: str
-    name: str
-    endpoint: str
-    flink_master: str
-    id: str
+    runner: str  # as `--runner` names it
+    name: str  # under which the runner's own pages list it
+    endpoint: str  # of the job server, "" if Beam started one for this job
+    flink_master: str  # address of the JobManager, "" if no flag names it
+    id: str  # the job server's, "" until it has the job
     submitted: str
 
 
@@ -281,7 +281,7 @@ class RunRecord:
 
     def submitted(self, job: Mapping[str, str]) -> "RunRecord":
         """The record of a job that a runner has."""
-        return replace(self, job=Job(**job, submitted=now()))
+        return replace(self, job=Job(**{**job, "submitted": now()}))
 
     def to_json(self) -> bytes:
         """The bytes of run.json."""

@@ -7,7 +7,7 @@ import socket
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from typing import Literal
 
@@ -91,15 +91,8 @@ def server_notes(job: RunnerOptions) -> list[str]:
     return []
 
 
-@dataclass(frozen=True)
-class PortableJob:
-    """A job that was submitted to a runner; `run.json` keeps it."""
-
-    runner: str  # as `--runner` names it
-    name: str  # under which the runner's own pages list it
-    endpoint: str  # of the job server, "" if Beam started one for this job
-    flink_master: str  # address of the JobManager, "" if no flag names it
-    id: str = ""  # the job server's
+class PortableJob(Job):
+    """A job that was submitted through a job server, which may tell its state."""
 
     @classmethod
     def of(cls, job: RunnerOptions, flags: BeamFlags) -> "PortableJob":
@@ -110,6 +103,8 @@ class PortableJob:
             name=flags["job_name"] or "",
             endpoint=flags["job_endpoint"] or "",
             flink_master="" if master in _NOT_AN_ADDRESS else master,
+            id="",
+            submitted="",
         )
 
     def __str__(self) -> str:
@@ -145,7 +140,7 @@ class PortableJob:
 
 def earlier_job_lines(submitted: Job) -> list[str]:
     """A note on a job whose end an earlier command did not see; JobGoesOn if it still runs."""
-    job = PortableJob(**{name: getattr(submitted, name) for name in PortableJob.__annotations__})
+    job = PortableJob(**vars(submitted))
     state = job.state()
     if state is not None and state not in _ENDED:
         raise JobGoesOn(
