@@ -108,18 +108,11 @@ OF_MANY_DOCUMENTS = [
     ("a.sgm", "<DOC>\n<DOCNO> 1 </DOCNO>\nthe bank\n</DOC>\n", "<doc> elements"),
     ("a.ass", "[Script Info]\nTitle: x\n", "subtitles"),
     ("a.bib", "@article{a,\n title={x}\n}\n", "references"),
-    ("a.conllu", "# text = Hi\n1\tHi\thi\n", "sentences of CoNLL"),
-    ("eng.train", "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\n", "sentences of CoNLL"),
-    ("a.mrc", "00714cam a2200205 a 4500001001300000\x1e   89048230\x1ea\x1d", "MARC records"),
     ("a.yaml", "- id: a\n  text: the bank\n", "YAML"),
-    ("a.po", 'msgid "the bank"\nmsgstr "das Ufer"\n', "translations"),
-    ("b.conllu", "1" + "\tx" * 9 + "\n", "sentences of CoNLL"),
     ("pages1.xml-p1p41242", "<mediawiki>\n<page>\n", "markup"),  # as Wikipedia names its dumps
     ("a.nxml", '\ufeff<?xml version="1.0"?>\n<article/>\n', "markup"),
     ("index", "\n<!DOCTYPE html>\n<p>the bank\n", "markup"),
     ("a.nbib", "\nPMID- 1\nTI  - the bank\n", "references"),
-    ("a.ics", "BEGIN:VCALENDAR\n", "calendars or cards"),
-    ("a.nt", '_:b0 <http://a> "the bank" .\n', "triples"),
     ("000000_0", "d1\x01the bank\n", "fields between ^A"),  # as Hive names its files
     ("a.sbv", "0:00:01.000,0:00:02.000\nthe bank\n", "subtitles"),
     ("a.sql", "INSERT INTO t VALUES (1, 'a');\n", "SQL"),
