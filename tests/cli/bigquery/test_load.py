@@ -65,13 +65,6 @@ def test_vectors_arrive_in_the_table_and_are_the_files(bigquery, dataset, corpus
     }
     assert record(output)["table"] == {"tables": {"sentence": table}, "write_disposition": "append"}
     assert record(output)["counts"]["rejected"] == 1
-    # A second command loads nothing, nor does one after a kill between the load and run.json: the
-    # job is found under its name.
-    for status in ("done", "running"):
-        say_status(output, status)
-        load(corpus)
-        assert record(output)["status"] == "done"
-    assert record(output)["counts"]["parts_reused"] == record(output)["counts"]["parts"]
     flags = INTO | {"output_table": f"test-project:{dataset}.v", "write_disposition": "fail"}
     message = f"--output_table test-project:{dataset}.v has 4 rows already"
     run.refused(corpus, message, "other", dim=8, **flags)

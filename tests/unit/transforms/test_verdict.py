@@ -166,12 +166,11 @@ RUN = "a" * 32
 
 def finished(folder, blocks):
     """A folder with the block records of so many blocks, which have no further files."""
-    (folder / "_state" / "blocks").mkdir(parents=True)
+    output = OutputFolder(str(folder))
     for number in range(blocks):
         record = BlockRecord(number, 0, True, 0, {0: 10}, None)
-        path = folder / "_state" / "blocks" / f"{number:07d}-00000.json"
-        path.write_bytes(block_record_bytes(record, RUN))
-    return OutputFolder(str(folder))
+        output.write_block_record(number, 0, block_record_bytes(record, RUN))
+    return output
 
 
 def specs(count):
@@ -180,11 +179,10 @@ def specs(count):
 
 def test_only_whole_blocks_of_this_run_are_finished(tmp_path):
     output = finished(tmp_path, 6)
-    (tmp_path / "_state" / "blocks" / "0000002-00000.json").write_bytes(b"{")
     other = block_record_bytes(BlockRecord(3, 0, True, 0, {}, None), "b" * 32)
-    (tmp_path / "_state" / "blocks" / "0000003-00000.json").write_bytes(other)
     started = block_record_bytes(BlockRecord(4, 0, False, 0, {}, None), RUN)
-    (tmp_path / "_state" / "blocks" / "0000004-00000.json").write_bytes(started)
+    for number, data in ((2, b"{"), (3, other), (4, started)):
+        output.write_block_record(number, 0, data)
     *fresh, begun = begun_blocks(output, specs(8))
     assert [spec.number for spec in fresh] == [6, 7]
     found = {spec.number: spec for spec, _ in finished_blocks(output, RUN, begun)}
