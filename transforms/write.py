@@ -1,7 +1,7 @@
 """Writes the files of each part in its format, then its record, which marks the part as done."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from bert_embed.models.heads.kinds import KINDS
-from bert_embed.results.columns import encoded, requiring
+from bert_embed.results.columns import encoded
 from bert_embed.results.files import FORMATS
 from bert_embed.storage.files import checksum
 from bert_embed.transforms.blocks import EmbeddingBlock, KeptWindows, TokenBlock
@@ -132,27 +132,15 @@ def _describes(record: BlockRecord, folder: OutputFolder) -> bool:
 
 
 def write_vectors(
-    output: str,
-    run: str,
-    output_format: str,
-    metadata: dict[str, Any],
-    required: Mapping[str, Sequence[str]] | None = None,
+    output: str, run: str, output_format: str, metadata: dict[str, Any]
 ) -> WriteParts:
-    """Writes a file for each kind of a block's vectors; `bigquery` is Parquet to be loaded.
-
-    `required` are columns, by kind, that are never null and for which the files say so.
-    """
-    places: dict[str, Any] = {"folder": OutputFolder(output), "output_format": output_format}
-    files = partial(vector_files, **places, metadata=metadata, required=required)
-    return WriteParts(output, run, files)
+    """Writes a file for each kind of a block's vectors; `bigquery` is Parquet to be loaded."""
+    settings: dict[str, Any] = {"output_format": output_format, "metadata": metadata}
+    return WriteParts(output, run, partial(vector_files, folder=OutputFolder(output), **settings))
 
 
 def vector_files(
-    block: EmbeddingBlock,
-    folder: OutputFolder,
-    output_format: str,
-    metadata: dict[str, Any],
-    required: Mapping[str, Sequence[str]] | None = None,
+    block: EmbeddingBlock, folder: OutputFolder, output_format: str, metadata: dict[str, Any]
 ) -> Files:
     """Writes a file for each kind of a block's vectors; none for a block without documents."""
     written, files = FORMATS[output_format], Files()
@@ -162,8 +150,6 @@ def vector_files(
         if block.windows is not None and made.by_row:
             rows, place = len(block.windows.document), made.place(block.windows.name)
         table = vector_table(block, kind, metadata)
-        if names := (required or {}).get(kind):
-            table = table.cast(requiring(table.schema, names))
         write = written.writer(table, made, metadata)
         files |= folder.write(place, part.block, part.number, written.suffix, write, rows)
     return files

@@ -191,11 +191,6 @@ def loadable(table: pa.Table, kind: Kind) -> pa.Table:
     return table.set_column(table.column_names.index(kind.folder), kind.folder, filled)
 
 
-def requiring(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
-    """Returns a schema whose columns of these names cannot be null."""
-    return pa.schema([one.with_nullable(one.nullable and one.name not in names) for one in schema])
-
-
 def lists_of(structs: pa.ListArray, names: Sequence[str]) -> Columns:
     """Lists of structs as a list of each of their fields; `names` are what they are called."""
     splits = pa.array(splits_of(_lengths(structs)), pa.int32())
@@ -331,7 +326,8 @@ def write_parquet(file: BinaryIO, table: pa.Table, kind: Kind, settings: Setting
 def write_loadable(file: BinaryIO, table: pa.Table, kind: Kind, settings: Settings) -> None:
     """Writes float32 vectors as BigQuery loads them: no null id, lists or structs for vectors."""
     table = loadable(table, kind)
-    _write_table(file, table.cast(requiring(table.schema, ["id"])), settings, packed=False)
+    never_null = table.schema.set(0, table.schema.field("id").with_nullable(False))
+    _write_table(file, table.cast(never_null), settings, packed=False)
 
 
 def _write_table(file: BinaryIO, table: pa.Table, settings: Settings, packed: bool) -> None:

@@ -57,8 +57,7 @@ def build(
         files = partial(example_files, folder=run.folder, tokenizer=tokenizer)
         write = WriteParts(run.output, run.fingerprint, files)
     else:
-        settings = options.output_format, work.metadata, load.required if load else None
-        write = write_vectors(run.output, run.fingerprint, *settings)
+        write = write_vectors(run.output, run.fingerprint, options.output_format, work.metadata)
         blocks = blocks | "Embed" >> EmbedBlocks(handler or model_handler(run, place))
     written = blocks | "Write" >> beam.ParDo(write)
     verdict = reconcile((*finished, written), planned) | "Check files" >> beam.Map(

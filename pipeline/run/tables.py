@@ -19,7 +19,6 @@ from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import Source, Work
 from bert_embed.pipeline.runners.beam import BeamFlags
 from bert_embed.results.chain import EarlierLists
-from bert_embed.results.columns import requiring
 from bert_embed.results.names import kinds_of
 from bert_embed.results.run_record import QueryRows, read_record
 from bert_embed.storage.files import FileInfo, join
@@ -293,22 +292,20 @@ def find_load(work: Work, name: TableName, state: OutputState, loaded: bool) -> 
 
 
 def _checked_load(load: TableLoad, work: Work, recorded: set[str]) -> TableLoad:
-    """The load with what its tables demand; `recorded` are the kinds that are loaded already."""
+    """The load with its tables' states; `recorded` are the kinds that are loaded already."""
     extra = work.columns.extra
     with bigquery_client(load.project) as client:
         with translate_errors(f"--output_table: jobs of project {load.project} cannot be run"):
             dry_query(client, "SELECT 1")  # which costs nothing
-        required, states = {}, {}
+        states = {}
         for kind in load.kinds:
             with translate_errors(f"output_table {load.table_of(kind)}", "output_table"):
                 table = KindTable(client, load, kind)
-                demanded = table.check(extra, kind in recorded)
-                required[kind] = demanded or []
-                how = "is to be made" if demanded is None else "exists"
+                how = "exists" if table.check(extra, kind in recorded) else "is to be made"
                 states[kind] = f"{how}, in {table.location}"
                 if work.options.job.runs_here:
                     _check_may_load(client, load.table_of(kind))
-    return replace(load, required=required, states=states)
+    return replace(load, states=states)
 
 
 def load_plan(work: Work, load: TableLoad) -> Iterator[str]:
@@ -316,9 +313,8 @@ def load_plan(work: Work, load: TableLoad) -> Iterator[str]:
     for kind in load.kinds:
         name = load.table_of(kind)
         yield f"table {name.destination} {load.states[kind]}; rows: {load.disposition}"
-        required = load.required.get(kind, ())
         columns = vector_schema(kind, load.pieces, load.texts, load.vectors)
-        schema = requiring(pa.schema([*columns, *(work.columns.extra or ())]), required)
+        schema = pa.schema([*columns, *(work.columns.extra or ())])
         partition = PARTITION_TYPES[len(name.partition)] if name.partition else ""
         yield from create_statement(name.path, partition, table_schema(schema))
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from bert_embed.base.errors import InputError, counted
 from bert_embed.bundle.fingerprints import difference
 from bert_embed.models.heads.kinds import KINDS
-from bert_embed.results.columns import FACTS, INTEGERS, METADATA_KEY, open_parquet, requiring
+from bert_embed.results.columns import METADATA_KEY, open_parquet
 from bert_embed.results.run_record import Load, RunTables
 from bert_embed.settings import KIND_OF
 from bert_embed.storage.files import is_remote, join, open_raw
@@ -65,8 +65,6 @@ class TableLoad:
     pieces: str | None = None  # `window` or `chunk`, where these have vectors of their own
     texts: bool = False
     vectors: Mapping[str, Any] = field(default_factory=dict)  # what they are, as in the description
-    # Of our columns that are never null, those that must have a value in the table of a kind.
-    required: Mapping[str, Sequence[str]] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)  # of the tables, by kind, for people
     again: bool = False  # repeat a recorded load if the table has changed since
     # When tables that the run skips, too, had changed last as their rows were compared with its
@@ -107,8 +105,7 @@ class KindTable:
     @property
     def columns(self) -> pa.Schema:
         """The columns of a file, without extra columns."""
-        schema = vector_schema(self.kind, self.load.pieces, self.load.texts, self.load.vectors)
-        return requiring(schema, self.load.required.get(self.kind, ()))
+        return vector_schema(self.kind, self.load.pieces, self.load.texts, self.load.vectors)
 
     @property
     def compared(self) -> str | None:
@@ -199,8 +196,8 @@ class KindTable:
                 return self.describe(table)
         return table
 
-    def check(self, extra: pa.Schema | None, is_loaded: bool = False) -> list[str] | None:
-        """Returns which of our columns must have a value in the table; None if it has yet to be.
+    def check(self, extra: pa.Schema | None, is_loaded: bool = False) -> bool:
+        """Returns whether the table is there.
 
         InputError if the table cannot take vectors and extra columns.
         `is_loaded` says that the run's record has its load: only who started a job may see it.
@@ -218,14 +215,10 @@ class KindTable:
                     "where the bucket of the files is: "
                     f"`bq --location=REGION mk --dataset {name.project}:{name.dataset}`"
                 ) from error
-        schema = pa.schema([*self.columns, *(extra or ())])
+        fields = table_schema(pa.schema([*self.columns, *(extra or ())]))
         table = get_table(self.client, name)
         if table is None:
-            table_schema(schema)
-            return None
-        demanded = {one.name.lower() for one in table.schema if one.mode == "REQUIRED"}
-        required = sorted(demanded & {*FACTS, *INTEGERS})
-        fields = table_schema(requiring(schema, required))
+            return False
         if table.table_type != "TABLE":
             raise self._refused(f" is a {table.table_type.lower()}, which cannot be loaded")
         self._check_fields(table, fields)
@@ -256,7 +249,7 @@ class KindTable:
             jobs = named_jobs(self.client, self.location, self.job_name)
             if not any(self.is_ours(job) and not job.error_result for job in jobs):
                 self.check_unchanged(table)
-        return required
+        return True
 
     def _check_fields(self, table: "Table", fields: Sequence[Field]) -> None:
         why = mismatch(fields, [field.to_api_repr() for field in table.schema])

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from bert_embed.transforms.bigquery.load import TableLoad, job_files
 from tests.support.command import data_files, record
-from tests.support.loads import count, load, texts
+from tests.support.loads import load
 
 # What BigQuery's page "Loading Parquet data" lists, by physical and logical type.
 DOCUMENTED = {
@@ -129,25 +129,3 @@ def test_a_load_job_has_at_most_10_tb():
     load = TableLoad("gs://bucket/out", "", None, "append", "test-project")
     sizes = {"a": 6 * 10**12, "b": 4 * 10**12, "c": 1}
     assert job_files(load, sizes) == [["a", "b"], ["c"]]
-
-
-def test_columns_that_must_have_a_value(bigquery, dataset, tiny_bundle, tmp_path, capsys):
-    """What is never null is written so; for all else the table is refused before work."""
-    source, table = texts(tmp_path / "in.jsonl", "k"), f"test-project.{dataset}"
-    modes = dict.fromkeys(["num_tokens", "truncated", "start", "stop", "chunk"], "REQUIRED")
-    fields = [("id", "STRING", "REQUIRED"), ("embedding", "FLOAT64", "REPEATED")]
-    for name in ("num_tokens", "truncated", "text_hash", "chunk", "start", "stop"):
-        kind = "BOOL" if name == "truncated" else "INT64"
-        fields.append((name, kind, modes.get(name, "NULLABLE")))
-    bigquery.fill(f"{table}.v", fields, [])
-    assert load(tmp_path / "out", tiny_bundle, source, f"{table}.v", chunk="sentence") == 0
-    [path] = data_files(tmp_path / "out", "chunks")
-    levels = {name: level for name, (_, _, level) in leaves(path).items()}
-    assert {name for name, level in levels.items() if level == 0} == {"id", *modes}
-    assert count(bigquery, dataset) == len(pq.read_table(path))
-    bigquery.fill(f"{table}.w", [*fields, ("text", "STRING", "REQUIRED")], [])
-    flags = {"chunk": "sentence", "keep_text": True}
-    assert load(tmp_path / "2", tiny_bundle, source, f"{table}.w", **flags) == 2
-    said = capsys.readouterr().err
-    assert "its column text must have a value, and in the files it may be null" in said
-    assert not (tmp_path / "2").exists()
