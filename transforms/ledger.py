@@ -422,8 +422,8 @@ def judged(verdict: Verdict, allowed: str, truncates: bool) -> Verdict:
 
 
 def is_nothing(counts: Counts) -> bool:
-    """Whether nothing was embedded of what was read, blank lines apart."""
-    return counts.embedded == 0 and counts.rejected > counts.blank_lines
+    """Whether nothing was embedded, or skipped, of what was read, blank lines apart."""
+    return counts.embedded == counts.skipped == 0 and counts.rejected > counts.blank_lines
 
 
 def problem(
@@ -441,7 +441,7 @@ def problem(
     whole = allowed.endswith("%") and Decimal(allowed[:-1]) == 100
     failed = failed_in_model(rejected)
     again = f"the model failed on {failed:,} of them, which the same command tries again"
-    if is_nothing(counts) and not whole and not counts.skipped:
+    if is_nothing(counts) and not whole:
         ((reason, _),) = (Counter(rejected) - Counter({BLANK_LINE: blank})).most_common(1)
         corrected = (
             "with that corrected, the same output can be used again (max_rejected 100% accepts it)"
