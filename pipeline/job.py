@@ -341,7 +341,7 @@ def _options_of_repair(folder: OutputFolder, record: RunRecord, command: VerifyO
 
     stored = record.options
     # Not as given: a folder of runs may hold later ones now.
-    earlier = tuple(run.output for run in EarlierLists().of(folder.path, record))
+    earlier = tuple(EarlierLists().places(folder.path, record))
     read = {name: stored[name] for name in ("input", "model") if name in stored}
     if HIDDEN in str((read, {name: stored[name] for name in OF_RESULT if name in stored})):
         raise refused("holds no secrets")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from bert_embed.base.errors import InputError
 from bert_embed.base.json import from_json, to_json
-from bert_embed.results.names import EARLIER_RUNS
+from bert_embed.results.names import EARLIER_RUNS, RUN_FILE
 from bert_embed.results.run_record import (
     EarlierRun,
     EarlierRuns,
@@ -20,7 +20,7 @@ from bert_embed.results.run_record import (
     read_record,
     write_packed,
 )
-from bert_embed.storage.files import join
+from bert_embed.storage.files import absolute, join, size_of
 from bert_embed.storage.local import FileInfo
 
 
@@ -117,6 +117,16 @@ class EarlierLists:
                 )
             self._lists[listed.hash] = runs
         return self._lists[record.input.skip_existing.hash]
+
+    def places(self, folder: str, record: RunRecord) -> list[str]:
+        """Where these are now: what lay beside a folder that was moved moved along with it."""
+        before = absolute(record.options.get("output", folder)).rpartition("/")[0]
+        places = [run.output for run in self.of(folder, record)]
+        for number, place in enumerate(places):
+            name = place.removeprefix(f"{before}/")
+            if name != place and size_of(join(place, RUN_FILE)) is None:
+                places[number] = join(folder.rpartition("/")[0], name)
+        return places
 
     def _extended(self, listed: EarlierRuns) -> tuple[EarlierRun, ...]:
         """The list of the newest run, and this; empty if that is not what was listed."""

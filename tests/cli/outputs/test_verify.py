@@ -175,8 +175,10 @@ def test_an_increment_is_repaired_against_the_runs_of_its_day(tmp_path, run, ver
         earlier = {"skip_existing": tmp_path / "runs"} if day else {}
         texts = [{"id": n, "text": f"text {n}"} for n in range(lines)]
         run({f"in{day}.jsonl": texts}, f"runs/day{day}", **earlier)
-    (file,) = (tmp_path / "runs" / "day1" / "embeddings").glob("part-*")
-    kept = file.read_bytes()
-    file.unlink()
-    verify(tmp_path / "runs" / "day1", "--repair")
-    assert file.read_bytes() == kept
+    for runs in (tmp_path / "runs", tmp_path / "moved"):
+        (tmp_path / "runs").rename(runs)
+        (file,) = (runs / "day1" / "embeddings").glob("part-*")
+        kept = file.read_bytes()
+        file.unlink()
+        verify(runs / "day1", "--repair")
+        assert file.read_bytes() == kept
