@@ -4,6 +4,7 @@ import io
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ import orjson
 import pyarrow as pa
 
 from bert_embed.base.arguments import path_text
-from bert_embed.base.arrays import text_hashes
+from bert_embed.base.arrays import first_of_equal, text_hashes
 from bert_embed.base.environment import available_cores
 from bert_embed.base.errors import InputError, SettingError, counted
 from bert_embed.base.json import json_object
@@ -94,7 +95,7 @@ class Output:
         """The runs that it continues, in their order; InputError if nothing tells them."""
         return continued_runs([self])[0]
 
-    @property
+    @cached_property
     def earlier(self) -> set[str]:
         """The fingerprints of the runs that it continues; a table has none."""
         return {earlier.run for earlier in self.continued if earlier.run is not None}
@@ -252,21 +253,33 @@ class NewestRows:
         return np.concatenate([self._hashes_of(number) for number in range(len(self.outputs))])
 
     def overlaps(self) -> Iterator[str]:
-        """Says which outputs hold documents twice, as neither names the other beside a third."""
-        for first, second in combinations(range(len(self.outputs)), 2):
-            if first in self._later[second] or second in self._later[first]:
-                continue
-            pair = self.outputs[first], self.outputs[second]
-            if not pair[0].earlier & pair[1].earlier:
-                continue
-            both = np.intersect1d(self._hashes_of(first), self._hashes_of(second))
-            if len(both):
-                a, b = (output.folder for output in pair)
-                yield (
-                    f"{a} and {b} continue the same output and neither names the other: "
-                    f"{counted(len(both), 'document')} of both {'is' if len(both) == 1 else 'are'} "
-                    f"given twice. Embed {b} again with overwrite and skip_existing {a}"
-                )
+        """Says which outputs hold documents twice, as neither names the other beside a third.
+
+        Of a document in many of them each is told beside the last before it.
+        """
+        later, outputs, number = self._later, self.outputs, len(self.outputs)
+        pairs = {
+            first * number + second
+            for first, second in combinations(range(number), 2)
+            if not (first in later[second] or second in later[first])
+            and not outputs[first].earlier.isdisjoint(outputs[second].earlier)
+        }
+        if not pairs:
+            return
+        of_pairs = sorted({one for pair in pairs for one in divmod(pair, number)})
+        held = [np.unique(self._hashes_of(output)) for output in of_pairs]
+        ids, holders = np.concatenate(held), np.repeat(of_pairs, list(map(len, held)))
+        order = np.argsort(ids, kind="stable")
+        same = np.flatnonzero(~first_of_equal(ids[order]))
+        twice = Counter((holders[order[same - 1]] * number + holders[order[same]]).tolist())
+        for pair in sorted(twice.keys() & pairs):
+            documents = twice[pair]
+            a, b = (outputs[one].folder for one in divmod(pair, number))
+            yield (
+                f"{a} and {b} continue the same output and neither names the other: "
+                f"{counted(documents, 'document')} of both {'is' if documents == 1 else 'are'} "
+                f"given twice. Embed {b} again with overwrite and skip_existing {a}"
+            )
 
     def _hashes_of(self, number: int) -> np.ndarray:
         hashes = [

@@ -218,3 +218,17 @@ def test_readers_do_without_the_lists(chain):
     shutil.rmtree(chain / "runs/day2")
     with pytest.raises(bert_embed.InputError, match=r"day3/_state/earlier.json.zst is missing or"):
         EarlierLists().of(last, read_record(last))
+
+
+def test_each_of_many_beside_each_other_is_looked_at_once_for_doubles(tmp_path, run):
+    """As where each day names the first alone."""
+    first = run({"0.jsonl": [{"id": "a", "text": "a bank"}]}, "runs/0")
+    for number in range(1, 7):
+        texts = [{"id": one, "text": f"a river {one}"} for one in ("a", "new", f"b{number}")]
+        run({f"{number}.jsonl": texts}, f"runs/{number}", skip_existing=first, report="false")
+    twice = "2 documents of both are given twice"
+    with opens(tmp_path / "runs") as opened, pytest.warns(UserWarning, match=twice) as told:
+        bert_embed.read(tmp_path / "runs")
+    assert max(opened.count(name) for name in opened if "/embeddings/part-" in name) <= 4
+    both = [f"{tmp_path}/runs/{n} and {tmp_path}/runs/{n + 1} continue" for n in range(1, 6)]
+    assert [str(one.message).partition(" the same")[0] for one in told] == both
