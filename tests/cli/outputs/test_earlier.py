@@ -18,7 +18,6 @@ from bert_embed.pipeline.options.command_line import command_of, parse_embed
 from tests.support.command import embed, flags_of, record, rows, say_status
 from tests.support.daily import counts, some_texts, write
 from tests.support.models.tiny import write_tiny_huggingface
-from tests.support.rounding import assert_near
 
 pytestmark = pytest.mark.slow
 
@@ -222,12 +221,6 @@ def test_examples_are_compared_with_outputs_of_texts(tmp_path, days, run, tiny_b
     assert counts(second) == (59, 3, 56, 0)
     assert rows(second)["id"] == ["d3", "new1", "new2"]
     assert counts(run(examples, "three", skip_existing=tmp_path)) == (59, 0, 59, 0)
-
-
-def test_the_vectors_are_those_of_a_whole_run(days, one, run):
-    whole, new = rows(run(days[1], "whole")), rows(run(days[1], "two", skip_existing=one))
-    for document, vector in zip(new["id"], new["embedding"], strict=True):
-        assert_near(vector, whole["embedding"][whole["id"].index(document)])
 
 
 def test_all_documents_of_an_id_are_embedded_if_one_has_a_new_text(tmp_path, run):

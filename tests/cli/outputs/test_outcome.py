@@ -61,13 +61,6 @@ def test_more_than_one_in_a_hundred_is_refused_unless_allowed(tmp_path, tiny_bun
     command(*words, "--overwrite")  # 1 of 100
 
 
-def test_a_share_is_exact(run):
-    texts = [{"id": n, "text": n if n < 29 else f"the river {n}"} for n in range(100)]
-    for allowed, code in (("28.99%", 3), ("28", 3), ("29", 0), ("29%", 0)):
-        output = run({"in.jsonl": texts}, code=code, max_rejected=allowed)
-        assert len(rows(output)["id"]) == 71
-
-
 def test_the_corrected_command_takes_the_folder(run, text):
     """Unless another command may write to it."""
     output = run(text, code=3)

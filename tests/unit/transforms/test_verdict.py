@@ -20,6 +20,7 @@ from bert_embed.transforms.ledger import (
     block_record_bytes,
     finished_blocks,
     finished_parts,
+    most_allowed,
     read_block_record,
     verdict,
 )
@@ -100,6 +101,10 @@ def test_many_problems_of_a_kind_are_counted():
     problems = judged([], planned).problems
     assert len(problems) == 6
     assert problems[-1] == "and 15 further files"
+
+
+def test_a_share_is_exact():
+    assert most_allowed("28.99%", 100) < most_allowed("29%", 100) == most_allowed("29", 100) == 29
 
 
 def test_a_run_that_an_equal_job_finished_stays_done(tmp_path):
