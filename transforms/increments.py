@@ -36,6 +36,7 @@ from bert_embed.results.names import DELETED, part_of
 from bert_embed.results.run_record import ChangeCounts, read_packed
 from bert_embed.storage.files import (
     checksum,
+    for_each,
     is_remote,
     list_files,
     open_listed,
@@ -272,7 +273,7 @@ def merged_keys(newest: EarlierOutput) -> MergedKeys | None:
         if kept is None or kept["run"] != newest.run:
             return None
         paths = {folder.key_file(name): crc32c for name, crc32c in kept["files"].items()}
-        if all(checksum(path) == crc32c for path, crc32c in paths.items()):
+        if [*for_each(newest.place, checksum, paths)] == [*paths.values()]:
             return MergedKeys(newest.place, paths)
     return None
 
