@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bert_embed.base.arrays import SameValues, splits_of
-from bert_embed.base.environment import requires
+from bert_embed.base.environment import missing
 from bert_embed.base.errors import InputError, StorageError
 from bert_embed.models.heads.head import Kind, Settings
 from bert_embed.models.heads.kinds import KINDS
@@ -347,9 +348,8 @@ def _batches(
 def check_package(name: str) -> None:
     """InputError where the package that reads a file is missing, which is no damage."""
     for one in FORMATS.values():
-        if one.requires and name.endswith(one.suffix):
-            with requires(f"reading {one.title} files", one.requires):
-                __import__(one.requires)
+        if one.requires and name.endswith(one.suffix) and find_spec(one.requires) is None:
+            raise InputError(missing(f"reading {one.title} files", one.requires))
 
 
 def _columns(

@@ -39,7 +39,7 @@ from bert_embed.pipeline.runners.launch import (
     engine_of,
 )
 from bert_embed.pipeline.runners.options import RunnerOptions
-from bert_embed.results.files import EXAMPLES
+from bert_embed.results.files import EXAMPLES, check_package
 from bert_embed.settings import TextSpec, VectorSpec, changed_spec
 from bert_embed.storage.files import absolute, is_remote
 from bert_embed.text.layout import fit_texts
@@ -239,6 +239,8 @@ def plan_work(options: Options, job: RunnerOptions, source: Source, state: Outpu
     skipped = None
     if options.skip_existing:
         skipped = earlier_outputs(options, state.folder.path, metadata)
+        for one in skipped.outputs if job.runs_here else ():
+            check_package(one.files[1] if one.files else "")
     work = Work(
         options=options,
         bundle=bundle,

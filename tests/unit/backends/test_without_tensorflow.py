@@ -97,9 +97,10 @@ except Exception as error:
         [*written, f"--output={tmp_path}/out"],
         [*written, f"--output={tmp_path}/other", "--report=false"],
         ["report", tmp_path / "out"],
+        [*written, f"--output={tmp_path}/more", f"--skip_existing={tmp_path}/other"],
     )
     codes, said = zip(*((code, errors.replace("\n", " ")) for code, errors in made), strict=True)
-    assert (codes.count(0), codes[3:]) == (2, (0, 0, 2))
+    assert (codes.count(0), codes[3:]) == (2, (0, 0, 2, 2))
     lacks = "which is not installed here: pip install"
     for errors, package in zip(said, ("tensorflow", "tensorflow", "jax[cuda12]"), strict=False):
         assert f"requires {package}, {lacks} {shlex.quote(package)}" in errors
@@ -111,3 +112,5 @@ except Exception as error:
     needs = f"reading TFRecord files requires tensorflow, {lacks}"
     assert f"report.html was not written (InputError: {needs}" in said[3]
     assert needs in said[5]
+    assert needs in said[6]
+    assert not (tmp_path / "more").exists()
