@@ -302,8 +302,9 @@ class OutputFolder:
         return only_data_files(sizes), _parts_of(records)
 
     def other_files(self) -> list[str]:
-        """Names of files that do not belong in their folders."""
-        return sorted(name for name in _sizes_below(self.path, _endings()) if not _is_ours(name))
+        """Names of files that do not belong in their folders; of hidden ones none."""
+        others = (name for name in _sizes_below(self.path, _endings()) if not _is_ours(name))
+        return sorted(name for name in others if "/." not in name)
 
     def recorded_parts(self, empty: bool = True) -> list[tuple[int, int]]:
         """Block and part of every block record, `empty` ones too, sorted."""

@@ -78,6 +78,8 @@ def test_each_fault_is_named_and_repaired_and_no_reader_takes_such_files(output,
 
 
 def test_a_file_of_somebody_else_and_wrong_counts_are_named(output, verify):
+    (output / "embeddings" / ".DS_Store").touch()  # as Finder leaves it where it looks
+    verify(output)
     (output / "embeddings" / "notes.parquet").write_bytes(b"mine")
     said = "embeddings/notes.parquet: does not belong there: no run wrote it, and it may be removed"
     assert said in verify(output, "--repair", code=1)
