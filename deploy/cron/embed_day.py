@@ -22,7 +22,7 @@ from bert_embed.pipeline.options.command_line import parse_embed
 from bert_embed.pipeline.runners.beam import configure_storage
 from bert_embed.results.chain import EarlierLists
 from bert_embed.results.run_record import RunRecord, read_record
-from bert_embed.storage.files import absolute, join, list_files
+from bert_embed.storage.files import absolute, for_each, join, list_files
 from bert_embed.transforms.output_folder import RUN_FILE
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -140,8 +140,9 @@ def _days_before(root: str, args: argparse.Namespace) -> list[str]:
     """
     finished = []
     begun = frozenset(os.listdir(args.begun) if args.begun else ())
-    for folder in _folders_before(root, args.day, args.earlier, begun):
-        record = read_record(join(root, folder))
+    folders = list(_folders_before(root, args.day, args.earlier, begun))
+    records = for_each(root, lambda folder: read_record(join(root, folder)), folders)
+    for folder, record in zip(folders, records, strict=True):
         if record is None and folder not in begun:
             continue
         if record is None or not record.is_done:
