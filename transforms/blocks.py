@@ -13,14 +13,13 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from bert_embed.base.arrays import take_rows
+from bert_embed.base.arrays import take, take_column
 from bert_embed.models.heads.kinds import KINDS, ROW_KINDS
 from bert_embed.text.documents import TextTokenizer
 from bert_embed.text.layout import Layout
 from bert_embed.transforms.parts import Part, UnknownWords
 
 _Block = TypeVar("_Block")
-_ARROW = (pa.Array, pa.ChunkedArray, pa.Table)
 _SAMPLED = 100  # elements of a list that are measured
 _SMALL = 8  # bytes of a small value, and about what a list needs for an element
 
@@ -31,29 +30,6 @@ def grouped(numbers: np.ndarray) -> tuple[np.ndarray, list[tuple[int, int, int]]
     different, starts = np.unique(numbers[order], return_index=True)
     stops = [*starts[1:].tolist(), len(order)][: len(starts)]
     return order, list(zip(different.tolist(), starts.tolist(), stops, strict=True))
-
-
-def take(block: _Block, rows: np.ndarray) -> _Block:
-    """Takes rows, int64 `[taken]`, or a mask where all are arrays, of every column."""
-    columns: Any = block
-    taken = {name: take_column(column, rows) for name, column in vars(block).items()}
-    return replace(columns, **taken)
-
-
-def take_column(column: Any, rows: np.ndarray) -> Any:
-    """Takes rows of one column, None where there is none."""
-    if isinstance(column, _ARROW):
-        return column.take(pa.array(rows))
-    if isinstance(column, np.ndarray):
-        return column[rows]
-    if isinstance(column, list):
-        return [column[row] for row in rows.tolist()]
-    if isinstance(column, dict):
-        return {name: take_column(one, rows) for name, one in column.items()}
-    if hasattr(column, "splits"):
-        at, splits = take_rows(column.splits, rows)
-        return replace(take(replace(column, splits=None), at), splits=splits)
-    return column
 
 
 def join(blocks: Sequence[_Block]) -> _Block:
@@ -75,7 +51,7 @@ def _joined(columns: Sequence[Any]) -> Any:
 
 def nbytes(value: Any) -> int:
     """About how many bytes a block has: its arrays exactly, lists by their first elements."""
-    if isinstance(value, (np.ndarray, *_ARROW)):
+    if isinstance(value, (np.ndarray, pa.Array, pa.ChunkedArray, pa.Table)):
         return value.nbytes
     if isinstance(value, (str, bytes)):
         return len(value) + _SMALL

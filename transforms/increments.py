@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from bert_embed.base.arrays import first_of_equal, text_hashes
+from bert_embed.base.arrays import first_of_equal, take, text_hashes
 from bert_embed.base.errors import SettingError, required
 from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.kinds import KINDS, TOKEN
@@ -52,7 +52,6 @@ from bert_embed.transforms.blocks import (
     join,
     places,
     places_of_part,
-    take,
 )
 from bert_embed.transforms.output_folder import (
     OutputFolder,

@@ -21,8 +21,9 @@ import numpy as np
 from apache_beam.metrics import Metrics
 from apache_beam.utils.interactive_utils import is_in_ipython
 
+from bert_embed.base.arrays import take
 from bert_embed.base.errors import StepError
-from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, nbytes, take
+from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, nbytes
 from bert_embed.transforms.ledger import SUMMED, BlockRecord, finished_parts, is_complete
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import BLOCK_SKIPPED, BlockSpec, Rejected, block_place

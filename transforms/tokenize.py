@@ -8,13 +8,13 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from bert_embed.base.arrays import text_hashes
+from bert_embed.base.arrays import take, text_hashes
 from bert_embed.bundle.cache import worker_bundle
 from bert_embed.settings import TextSpec
 from bert_embed.text.documents import TextTokenizer
 from bert_embed.text.layout import text_rows
 from bert_embed.text.tokenizer import load_tokenizer
-from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, take, unknown_words
+from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, unknown_words
 from bert_embed.transforms.parts import Rejected
 from bert_embed.transforms.steps import RedactErrors, Step, activity, passed_as_block
 

@@ -4,10 +4,13 @@ A vector's length and cosines are the same whatever rows are beside it.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 import xxhash
+
+_Record = TypeVar("_Record")
 
 
 class SameValues:
@@ -89,6 +92,31 @@ def take_rows(row_splits: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.
     starts = row_splits[rows]
     lengths = row_splits[rows + 1] - starts
     return places(starts, lengths), splits_of(lengths)
+
+
+def take(record: _Record, rows: np.ndarray) -> _Record:
+    """Takes rows, int64 `[taken]`, or a mask where all are arrays, of each column of a dataclass.
+
+    Columns are NumPy arrays, Arrow arrays and tables, lists, records, of which a ragged one has
+    `splits`, and dicts of them; what is none of these stays.
+    """
+    columns: Any = record
+    taken = {name: take_column(column, rows) for name, column in vars(record).items()}
+    return replace(columns, **taken)
+
+
+def take_column(column: Any, rows: np.ndarray) -> Any:
+    """Takes rows of one column, None where there is none."""
+    if isinstance(column, np.ndarray):
+        return column[rows]
+    if isinstance(column, list):
+        return [column[row] for row in rows.tolist()]
+    if isinstance(column, dict):
+        return {name: take_column(one, rows) for name, one in column.items()}
+    if hasattr(column, "splits"):
+        at, splits = take_rows(column.splits, rows)
+        return replace(take(replace(column, splits=None), at), splits=splits)
+    return column.take(rows) if hasattr(column, "to_pylist") else column  # the former of Arrow
 
 
 _ROWS = 4096  # vectors that are held as float64 at a time

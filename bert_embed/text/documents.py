@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert_embed.base.arguments import text_list, text_or_word_lists, whole_numbers
-from bert_embed.base.arrays import SameValues, places, splits_of, take_rows
+from bert_embed.base.arrays import SameValues, places, splits_of, take, take_rows
 from bert_embed.base.errors import InputError, SettingError, counted
 from bert_embed.settings import SPECIAL_TOKENS
 
@@ -289,12 +289,6 @@ class UnitTexts:
     stops: np.ndarray  # int64 [units], one past the last
     texts: Sequence[str] = ()  # the words themselves; none for chunks
 
-    def take(self, rows: np.ndarray) -> "UnitTexts":
-        """Returns the words of some documents."""
-        at, splits = take_rows(self.splits, rows)
-        texts = [self.texts[place] for place in at.tolist()]
-        return UnitTexts(splits, self.starts[at], self.stops[at], texts)
-
 
 @dataclass(frozen=True)
 class TokenizedDocuments:
@@ -310,7 +304,7 @@ class TokenizedDocuments:
     words: UnitTexts | None = None  # the words, if some are the caller's; else None
     has_own_words: np.ndarray | None = None  # bool [documents]: words are the caller's
     special: int = 2  # [CLS] and [SEP], which a row of one text has; none where a model has none
-    contexts: Sequence[str] | None = None  # what its columns put before the chunks of each
+    contexts: list[str] | None = None  # what its columns put before the chunks of each
     cut_contexts: np.ndarray | None = None  # bool [documents], of contexts among `prompt_tokens`
     rejected: dict[int, str] = field(default_factory=dict)  # reasons of other texts, by number
 
@@ -335,19 +329,9 @@ class TokenizedDocuments:
 
     def take(self, rows: np.ndarray) -> "TokenizedDocuments":
         """Returns some of the documents, in the order of `rows`."""
-        return replace(
-            self,
-            numbers=self.numbers[rows],
-            texts=[self.texts[row] for row in rows.tolist()],
-            tokens=_taken(self.tokens, rows),
-            second=None if self.second is None else _taken(self.second, rows),
-            is_pair=None if self.is_pair is None else self.is_pair[rows],
-            words=None if self.words is None else self.words.take(rows),
-            has_own_words=None if self.has_own_words is None else self.has_own_words[rows],
-            prompt_tokens=_of_rows(self.prompt_tokens, rows),  # one number is that of all
-            contexts=None if self.contexts is None else [self.contexts[row] for row in rows],
-            cut_contexts=None if self.cut_contexts is None else self.cut_contexts[rows],
-        )
+        tokens = _taken(self.tokens, rows)
+        second = None if self.second is None else _taken(self.second, rows)
+        return replace(take(self, rows), tokens=tokens, second=second)
 
 
 def _of_rows(numbers: int | np.ndarray, rows: np.ndarray) -> Any:

@@ -349,7 +349,7 @@ def text_rows(
         contexts=late,
     )
     if contexts is not None:
-        documents = replace(documents, contexts=contexts, cut_contexts=cut)
+        documents = replace(documents, contexts=[*contexts], cut_contexts=cut)
     bad = empty = (documents.lengths == 0) & (not with_empty)
     if spec.long_text == "reject":
         bad = empty | (full_lengths(documents, tokenizer) > spec.max_seq_length)

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from bert_embed.base.arrays import places, splits_of
+from bert_embed.base.arrays import places, splits_of, take_column
 from bert_embed.base.errors import InputError
 from bert_embed.results.tf_example import FeatureColumn, Record, decode_with_ids, unframed
 from bert_embed.settings import SPECIAL_TOKENS, TextSpec
 from bert_embed.text.documents import TokenRows, UnitTexts, unique_rows
 from bert_embed.text.layout import Layout, RowTokens, Units, widest_tokens
 from bert_embed.text.windows import Windows
-from bert_embed.transforms.blocks import TokenBlock, take_column, unknown_words
+from bert_embed.transforms.blocks import TokenBlock, unknown_words
 from bert_embed.transforms.output_folder import SETTINGS_FILE
 from bert_embed.transforms.parts import BLOCK_SKIPPED, BlockSpec, Content, InputFile, Part, Rejected
 from bert_embed.transforms.read.lines import stored_pieces
