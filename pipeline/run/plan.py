@@ -494,11 +494,18 @@ _MOST_SUFFIXES, _LOOKED_AT = 20, 1 << 12  # of each suffix so many bytes of a fi
 _COLLECTIONS = (
     (rb"WARC/\d", "WARC records", "warcio"),
     (rb"(?i:<doc\b[^>]*>)", "<doc> elements", "wikiextractor --json, or ir_datasets"),
-    (rb"(?i:<(\?xml|!doctype|html|mediawiki)\b)", "markup", "lxml"),
-    (rb"(From |[A-Z][A-Za-z-]+: )\S.*\n[A-Z][\w-]+: ", "mails", "Python's mailbox or email"),
-    (rb"@\w+\{|TY  - |PMID- |%0 ", "references", "bibtexparser, rispy or nbib"),
+    (rb"(?i:<(\?xml|!doctype|html|mediawiki|rss|add)\b|<[\w:]+ xmlns)", "markup", "lxml"),
+    (rb"(From |[A-Z][A-Za-z-]+: )\S.*\n([ \t].*\n)*[A-Z][\w-]+: ", "mails", "mailbox or email"),
+    (
+        rb"(%.*\n\s*)*@\w+\{|TY  - |PMID- |%0 |FN (Clarivate|Thomson)",
+        *("references", "bibtexparser, rispy or nbib"),
+    ),
     (rb"(---\s+)?- ?\w+: .*\n +\w+: ", "YAML", "PyYAML"),
-    (rb"(?i:(--\s+)?(insert into|create table)\b|(--\s+)+\w*sql\w* )", "SQL", "the database"),
+    (
+        rb"(?i:(--\s+)?(insert into|create table|drop table|begin transaction|pragma \w+=)"
+        rb"|(--\s+)+(\w+ )?(\w*sql|mariadb) |/\*M?!\d|set \w+ = )",
+        *("SQL", "the database"),
+    ),
     (rb"[^\x01\n]+\x01", "fields between ^A", "--input_format csv with --csv_header"),
     (rb'[^{\n]*\n\s*\{\s*"', "JSON behind another line", "tail -n +2 FILE"),
     (

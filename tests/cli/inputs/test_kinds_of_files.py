@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -60,10 +61,10 @@ def examples(tmp_path_factory, tiny_bundle):
 
 
 @pytest.mark.parametrize(
-    "name", ["a.tfrecords", "a.tfrec", "a.tfrecord-00000-of-00001", "part-0", "a.txt", "a.gz"]
+    "name", ["a.tfrecords", "a.tfrecord-00000-of-00001", "part-0", "a.txt", "a.gz", "gz.tfrecord"]
 )
 def test_examples_need_no_suffix(tmp_path, run, examples, name):
-    data = gzip.compress(examples[0]) if name.endswith(".gz") else examples[0]
+    data = gzip.compress(examples[0]) if "gz" in name else examples[0]
     run.written({f"in/{name}": data, "in/examples.json": examples[1]})
     assert rows(run(tmp_path / "in"))["id"] == IDS  # all of a folder but what tells of them
 
@@ -105,17 +106,23 @@ OF_MANY_DOCUMENTS = [
     ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\nthe bank\n", "subtitles"),
     ("a.vtt", "WEBVTT\n\n00:01.000 --> 00:02.000\nthe bank\n", "subtitles"),
     ("a.eml", "From: a@b\nSubject: x\n\nthe bank\n", "mails"),
+    ("b.eml", "Received: from x (x [1.2.3.4])\r\n\tby y with ESMTP\r\nFrom: a@b\r\n", "mails"),
     ("a.sgm", "<DOC>\n<DOCNO> 1 </DOCNO>\nthe bank\n</DOC>\n", "<doc> elements"),
     ("a.ass", "[Script Info]\nTitle: x\n", "subtitles"),
     ("a.bib", "@article{a,\n title={x}\n}\n", "references"),
+    ("b.bib", "% Encoding: UTF-8\n\n@article{a,\n", "references"),
+    ("savedrecs.txt", "FN Clarivate Analytics Web of Science\nVR 1.0\nPT J\n", "references"),
     ("a.yaml", "- id: a\n  text: the bank\n", "YAML"),
     ("pages1.xml-p1p41242", "<mediawiki>\n<page>\n", "markup"),  # as Wikipedia names its dumps
     ("a.nxml", '\ufeff<?xml version="1.0"?>\n<article/>\n', "markup"),
+    ("feed", '<rss version="2.0">\n<channel>\n', "markup"),
     ("index", "\n<!DOCTYPE html>\n<p>the bank\n", "markup"),
     ("a.nbib", "\nPMID- 1\nTI  - the bank\n", "references"),
     ("000000_0", "d1\x01the bank\n", "fields between ^A"),  # as Hive names its files
     ("a.sbv", "0:00:01.000,0:00:02.000\nthe bank\n", "subtitles"),
     ("a.sql", "INSERT INTO t VALUES (1, 'a');\n", "SQL"),
+    ("c.sql", "PRAGMA foreign_keys=OFF;\nBEGIN TRANSACTION;\n", "SQL"),
+    ("d.sql", "/*M!999999\\- enable the sandbox mode */ \n-- MariaDB dump 10.19\n", "SQL"),
     ("b.sql", "--\n-- PostgreSQL database dump\n--\n", "SQL"),
     ("a.log", "started\n" + LINES, "JSON behind another line"),
     ("a.txt", json.dumps(["the bank", 'of "it"'], indent=1), "JSON strings"),
@@ -199,16 +206,25 @@ def test_parquet_is_known_whatever_its_name_says_of_its_pages(tmp_path, run, end
     assert rows(run(tmp_path / f"a.{end}"))["id"] == IDS
 
 
-def test_csv_without_its_suffix_is_noted(tmp_path, run):
-    for name, text, is_noted in (
-        ("part-00000", CSV, True),
-        ("part-00001.gz", CSV, True),
-        ("a.txt", "text\tlabel\nthe bank\t1\n", True),
-        ("b.txt", "Some text, with an id\nand another, of few words\n", False),
-        ("c.txt", "text,label\nthe bank\n", False),
-    ):
-        run({name: text}, dry_run=True)
-        assert (f"note: {tmp_path}/{name} looks like CSV" in run.out) == is_noted
+@pytest.mark.parametrize(
+    ("files", "note"),
+    [
+        ({"part-00000": CSV}, "{}/part-00000 looks like CSV"),
+        ({"part-00001.gz": CSV}, "{}/part-00001.gz looks like CSV"),
+        ({"a.txt": "text\tlabel\nthe bank\t1\n"}, "{}/a.txt looks like CSV"),
+        ({"b.txt": "Some text, with an id\nand another, of few words\n"}, None),
+        ({"c.txt": "text,label\nthe bank\n"}, None),
+        ({"in/a.jsonl": LINES, "in/a.jsonl.gz": LINES}, "{}/in/a.jsonl is there compressed, too"),
+        ({"in/a.jsonl": LINES, "in/b.log": "1\n"}, "1 text file lies beside files of records"),
+        ({"a.md": "---\ntitle: Note\ntags: [cook]\n---\n# One\n"}, "{}/a.md begins with front"),
+        ({"a.md": "---\none\n"}, None),
+    ],
+)
+def test_what_may_not_be_meant_is_noted(tmp_path, run, files, note):
+    run(files, dry_run=True)
+    *found, _ = re.findall("^note: (.*)", run.out, re.MULTILINE)  # the last is of the model
+    assert len(found) == (note is not None)
+    assert note is None or found[0].startswith(note.format(tmp_path))
 
 
 @pytest.mark.parametrize("ids", [[], ["id"]])
@@ -223,14 +239,3 @@ def test_lists_of_texts_are_not_taken_for_words(tmp_path, run, name, ids):
         run.written({name: records})
     is_column = name == "one.jsonl" and not ids
     run.refused(path, "wraps records" if is_column else "text holds lists of texts, not of words")
-
-
-def test_a_file_beside_itself_compressed_is_noted(tmp_path, run):
-    run({"in/a.jsonl": LINES, "in/a.jsonl.gz": LINES, "in/b.jsonl.gz": LINES}, dry_run=True)
-    assert f"note: {tmp_path}/in/a.jsonl is there compressed, too, and both are read" in run.out
-
-
-def test_text_files_beside_records_are_noted(tmp_path, run):
-    run({"in/a.jsonl": LINES, "in/train.log": "step 1\n"}, dry_run=True)
-    note = "note: 1 text file lies beside files of records, and each line is a document, as of "
-    assert f"{note}{tmp_path}/in/train.log" in run.out

@@ -94,19 +94,6 @@ def test_json_in_latin_1_is_refused_likewise(run):
     run.refused({"in.jsonl": '{"text": "één boek"}\n'.encode("latin-1")}, f"not UTF-8: {COMMAND}")
 
 
-@pytest.mark.parametrize(
-    ("text", "is_noted"),
-    [
-        ("---\ntitle: Note\ntags: [cook]\n---\n# One\n", True),
-        ("---\none\n", False),
-        ("# One\n", False),
-    ],
-)
-def test_front_matter_is_noted(run, text, is_noted):
-    run({"in/a.md": text}, input_format="files", dry_run=True)
-    assert ("a.md begins with front matter" in run.out) is is_noted
-
-
 def test_cut_tokens_are_counted_and_warned_of(run):
     texts = {"in.txt": "the bank\n" + "river " * 28 + "\n" + "money " * 12}
     flags = {"max_seq_length": 12}
