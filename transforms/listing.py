@@ -4,7 +4,7 @@ import base64
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import astuple, dataclass, replace
 from fnmatch import fnmatchcase
@@ -45,10 +45,9 @@ from bert_embed.transforms.parts import (
     RowGroup,
 )
 from bert_embed.transforms.read.columns import PLAIN, Columns
-from bert_embed.transforms.read.lines import limit_lines
 from bert_embed.transforms.read.parquet import with_footers
 from bert_embed.transforms.read.reader import parts_of
-from bert_embed.transforms.read.streams import LOOKED_INTO, look_inside
+from bert_embed.transforms.read.streams import look_inside
 
 # Not text: in a folder such files are skipped.
 OTHER_FORMATS = {".avro", ".orc", ".xlsx", ".pdf", ".docx", ".heic", ".ipynb"} | {
@@ -85,6 +84,7 @@ _TABLES = {
     "Iceberg": ("metadata", ".metadata.json", "pyiceberg"),
 }
 _MOST_FOLDERS = 100  # of a store, that are looked into for logs
+_LOOKED_INTO = (".json", "")  # suffixes in a store
 _FORMAT = 1  # of a listing in an output
 _OF_JOBS = {"status", "run", "started", "versions"}  # keys of the records of all jobs
 _COUNTED = 1 << 16  # records in memory while they are counted
@@ -175,10 +175,17 @@ def list_input(
         skipped[path] = LINKS
     listed_infos = [infos[path] for path in sorted(infos)]
     looked = partial(_input_file, input_format=input_format, text=text)
-    several = any(
-        is_remote(info.path) and _suffixes(info.path)[0] in LOOKED_INTO for info in listed_infos
-    )
-    read = list(in_parallel(looked, listed_infos) if several else map(looked, listed_infos))
+    # Of a store the largest file of each suffix is looked into, and all if their names say little
+    remote = [info for info in listed_infos if is_remote(info.path)]
+    ones = {_suffixes(info.path): info for info in sorted(remote, key=lambda info: info.size)}
+
+    def is_other(info: FileInfo) -> bool:
+        end = _suffixes(info.path)
+        return end[0] in _LOOKED_INTO or looked(info, {end}) != looked(info, ())
+
+    looks = {*compress(ones, in_parallel(is_other, ones.values()))} if ones else set()
+    looked = partial(looked, looks=looks)
+    read = list(in_parallel(looked, listed_infos) if looks else map(looked, listed_infos))
     left_out = [suffix for path, suffix in skipped.items() if path not in infos]
     return Listing(read, dict(Counter(left_out).most_common()))
 
@@ -408,7 +415,10 @@ def without_records(files: list[FileInfo]) -> list[FileInfo]:
     return [file for file in files if file.path not in records and not file.path.startswith(others)]
 
 
-def _input_file(info: FileInfo, input_format: str | None, text: str) -> InputFile:
+def _input_file(
+    info: FileInfo, looks: Collection[tuple[str, str]], input_format: str | None, text: str
+) -> InputFile:
+    """A file with its format and compression; of a store by its name unless `looks` has that."""
     suffix, end = _suffixes(info.path)
     compression = COMPRESSIONS.get(end)
     if input_format is None and suffix in OTHER_FORMATS:
@@ -427,10 +437,10 @@ def _input_file(info: FileInfo, input_format: str | None, text: str) -> InputFil
         )
     kind = input_format or FORMATS.get(suffix, "text")
     kind = text if kind == "text" else kind
-    compression = None if kind == "parquet" else compression
-    if kind not in ("parquet", "tfrecord"):
-        forced = input_format is not None
-        kind, compression = look_inside(info.path, kind, compression, suffix, forced)
+    if kind == "parquet":
+        compression = None
+    elif (suffix, end) in looks or not is_remote(info.path):
+        kind, compression = look_inside(info.path, kind, compression, input_format is not None)
     return InputFile(info, kind, compression, info.size)
 
 
@@ -516,8 +526,8 @@ def _limited(file: InputFile, limit: int, columns: Columns) -> tuple[InputFile, 
     if file.format == "parquet":
         rows = min(file.stop, limit)
         return replace(file, stop=rows), rows
-    if not file.read_through:
-        return limit_lines(file, limit)
-    parts = parts_of(replace(file, records=limit).as_block(), _COUNTED, 1 << 20, columns)
-    count = sum(content.count for part in parts for content in part.contents)
-    return replace(file, records=count), count
+    whole = replace(replace(file, records=limit).as_block(), read_through=True)
+    parts = parts_of(whole, _COUNTED, 1 << 20, columns)
+    contents = [(content.count, content.size) for part in parts for content in part.contents]
+    count, size = map(sum, zip(*contents, strict=True)) if contents else (0, 0)
+    return replace(file, records=count) if file.read_through else replace(file, stop=size), count

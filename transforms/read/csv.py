@@ -28,6 +28,7 @@ from bert_embed.transforms.read.lines import (
     INVALID_UTF8,
     NO_STARTS,
     Lines,
+    decoded,
     first_of,
     positions,
     stored_pieces,
@@ -231,30 +232,18 @@ class CsvRecords(Lines):
 
 def block_records(spec: BlockSpec, block_bytes: int, quoting: Dialect) -> Iterator[CsvRecords]:
     """The records of a block of CSV files, as `block_lines` gives lines."""
-    return chain.from_iterable(
-        read_records(piece, spec.compression, block_bytes, spec.records, quoting=quoting)
-        for piece in spec.slices
-    )
+    every = (file_records(one, spec.compression, block_bytes, quoting) for one in spec.slices)
+    return chain.from_iterable(first_of(records, spec.records) for records in every)
 
 
-def read_records(
-    piece: Slice,
-    compression: str | None,
-    size: int,
-    limit: int | None = None,
-    gives_up: bool = False,
-    quoting: Dialect = QUOTED,
+def file_records(
+    piece: Slice, compression: str | None, size: int, quoting: Dialect = QUOTED, first: bool = False
 ) -> Iterator[CsvRecords]:
-    """Whole records from a file's start, some `size` bytes at a time, at most `limit`.
+    """Whole records from a file's start, some `size` bytes at a time.
 
-    A quote that the largest record does not close is logged; an InputError if this `gives_up`.
+    A quote that the largest record does not close is logged; where only the `first` records are
+    asked for, it is an InputError.
     """
-    return first_of(_file_records(piece, compression, size, gives_up, quoting), limit)
-
-
-def _file_records(
-    piece: Slice, compression: str | None, size: int, gives_up: bool, quoting: Dialect
-) -> Iterator[CsvRecords]:
     path = piece.info.path
     quoting, pieces = dialect_of(path, stored_pieces(piece, compression, size), quoting)
     if quoting.escape is not None:
@@ -272,7 +261,7 @@ def _file_records(
                 f"{path}: the quote in line {cutter.open_line} is not closed within {_limit()}, "
                 f"is it left open? ({NO_QUOTES})"
             )
-            if gives_up:
+            if first:
                 raise InputError(problem, "csv_quoting")
             _LOG.warning("%s", problem)
         return found
@@ -294,10 +283,10 @@ def _file_records(
             )
         records = CsvRecords(**vars(found), quoting=quoting)
         if header is None and found.count:
-            first, rest = records.cut(1)
-            header = _header(path, first.data, is_open and rest is None, quoting)
-            end = first.offset + len(first.data)
-            empty = replace(first, offset=end, data=b"", starts=first.starts[:0])
+            names, rest = records.cut(1)
+            header = _header(path, names.data, is_open and rest is None, quoting)
+            end = names.offset + len(names.data)
+            empty = replace(names, offset=end, data=b"", starts=names.starts[:0])
             records = replace(rest or empty, before=end)
         elif found.offset == quoting.before:
             records = replace(records, before=quoting.before)
@@ -385,7 +374,7 @@ def first_csv_records(file: InputFile, quoting: Dialect, size: int) -> CsvRecord
 
 def _begin(file: InputFile, quoting: Dialect, size: int = 1 << 16) -> Iterator[CsvRecords]:
     [piece] = file.as_block().slices
-    return read_records(piece, file.compression, size, file.records, True, quoting)
+    return first_of(file_records(piece, file.compression, size, quoting, first=True), file.records)
 
 
 def check_names(path: str, names: Iterable[str], columns: Columns) -> None:
@@ -506,10 +495,9 @@ def _field(fields: Sequence[str], at: int) -> str | None:
 def _text(data: bytes, records: CsvRecords) -> str:
     if data.rstrip(b"\r\n") in (b"", END_OF_COPY.encode()):
         raise BadRecordError(BLANK_LINE)
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise BadRecordError(INVALID_UTF8, utf8_detail(data)) from error
+    text = decoded(data)
+    if isinstance(text, bytes):
+        raise BadRecordError(INVALID_UTF8, utf8_detail(data))
     if records.quoting.escape == "\\" and r"\N" in text:
         mark = re.escape(records.quoting.separator or "")
         text = re.sub(rf"(?<![^{mark}\n])\\N(?=[{mark}\r\n]|$)", _NULL, text)
@@ -519,7 +507,5 @@ def _text(data: bytes, records: CsvRecords) -> str:
 
 
 def _shown(data: bytes) -> str | bytes:
-    try:
-        return data.decode("utf-8").rstrip("\r\n")
-    except UnicodeDecodeError:
-        return data
+    text = decoded(data)
+    return text.rstrip("\r\n") if isinstance(text, str) else text

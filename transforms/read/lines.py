@@ -134,14 +134,14 @@ class Lines(Content):
         """The first `most` records, and the rest if there is any."""
         if self.count <= most:
             return self, None
-        first = replace(self._piece(0, most), before=self.before, is_open=False)
-        return first, self._piece(most, self.count)
+        return replace(self._piece(0, most), before=self.before), self._piece(most, self.count)
 
     def _piece(self, first: int, stop: int) -> Self:
         start = int(self.starts[first])
         end = int(self.starts[stop]) if stop < self.count else len(self.data)
-        starts, offset = self.starts[first:stop] - start, self.offset + start
-        return replace(self, offset=offset, data=self.data[start:end], starts=starts, before=0)
+        starts, is_open = self.starts[first:stop] - start, self.is_open and stop == self.count
+        whole = replace(self, data=self.data[start:end], starts=starts, is_open=is_open)
+        return replace(whole, offset=self.offset + start, before=0)
 
     def with_data(self, data: bytes) -> Self:
         """The same records with their bytes, or with none while the bytes are stored elsewhere."""
@@ -189,8 +189,11 @@ def whole_records(
     held: list[bytes] = []  # of an unfinished record, unless it is too large
     length = 0
     records = Lines(piece.file, piece.info.path, offset, b"", _ONE_START)
-    for data in pieces:
+    for data, following in itertools.pairwise(itertools.chain(filter(None, pieces), [b""])):
         ends = ends_of(data)
+        is_open = not following and len(ends) > 0 and int(ends[-1]) < len(data)
+        if is_open:  # records and the last, which nothing ends, come together
+            ends = np.append(ends, len(data))
         if len(ends) and length > MOST_RECORD_BYTES:
             stop = int(ends[0])
             yield replace(records, too_large=length + stop)
@@ -200,7 +203,8 @@ def whole_records(
             stop = int(ends[-1])
             whole = b"".join([*held, data[:stop]])
             starts = np.append(0, ends[:-1] + length)
-            yield from replace(records, data=whole, starts=starts).without_large()
+            found = replace(records, data=whole, starts=starts, is_open=is_open)
+            yield from found.without_large()
             records = replace(records, offset=records.offset + len(whole))
             held, length, data = [], 0, data[stop:]
         length += len(data)
@@ -247,14 +251,8 @@ def _range_lines(piece: Slice) -> Iterator[Lines]:
             data = data[line_feed + 1 :]
         else:
             check_lines(piece.info, data)
-        offset = piece.stop - len(data)
-        pieces = _with_rest(file, data) if piece.stop < piece.info.size else iter([data])
-        if len(some := [*itertools.islice(pieces, 2)]) > 1:
-            every = itertools.chain(some, pieces)
-            yield from whole_records(piece, offset, every, line_ends)
-        else:
-            lines = Lines(piece.file, piece.info.path, offset, b"", NO_STARTS)
-            yield from lines.with_data(some[0]).without_large()
+        pieces = _with_rest(file, data) if piece.stop < piece.info.size else [data]
+        yield from whole_records(piece, piece.stop - len(data), pieces, line_ends)
 
 
 def _with_rest(file: BinaryIO, data: bytes) -> Iterator[bytes]:
@@ -275,15 +273,11 @@ def _stream(
     piece: Slice, compression: str | None, block_bytes: int, records: int | None
 ) -> Iterator[Lines]:
     """Whole lines from the start of a file, about `block_bytes` at a time, `records` at most."""
-
-    def checked() -> Iterator[bytes]:
-        pieces = stored_pieces(piece, compression, block_bytes)
-        for number, data in enumerate(pieces):
-            if number == 0:
-                check_lines(piece.info, data)
-            yield data
-
-    return first_of(whole_records(piece, 0, checked(), line_ends), records)
+    pieces = stored_pieces(piece, compression, block_bytes)
+    first = next(pieces, b"")
+    check_lines(piece.info, first)
+    every = whole_records(piece, 0, itertools.chain([first], pieces), line_ends)
+    yield from first_of(every, records)
 
 
 def stored_pieces(piece: Slice, compression: str | None, size: int) -> Iterator[bytes]:
@@ -308,21 +302,6 @@ def first_lines(file: InputFile, size: int = 1 << 16) -> Lines:
     return next((lines for lines in every if not lines.too_large), empty)
 
 
-def limit_lines(file: InputFile, most: int) -> tuple[InputFile, int]:
-    """A file that is not compressed, cut behind its first lines; and how many these are."""
-    count = stop = 0
-    unfinished = False
-    with open_listed(file.info) as raw:
-        while count < most and (data := raw.read(1 << 20)):
-            ends = line_ends(data)
-            if count + len(ends) >= most:
-                return replace(file, stop=stop + int(ends[most - count - 1])), most
-            count += len(ends)
-            stop += len(data)
-            unfinished = not data.endswith(b"\n")
-    return replace(file, stop=stop), count + unfinished
-
-
 INVALID_UTF8 = "invalid UTF-8"
 TOO_LARGE = "record too large"
 _MOST_BY_PYTHON = 32  # strings for which Python is faster than Arrow, as in many tiny files
@@ -339,7 +318,7 @@ def line_texts(lines: Lines) -> tuple[list[str | bytes], np.ndarray]:
     try:
         texts: list[str | bytes] = [*data.decode("utf-8").split("\n")]
     except UnicodeDecodeError:
-        texts = [_decoded(line) for line in data.split(b"\n")]
+        texts = [decoded(line) for line in data.split(b"\n")]
     del texts[lines.count :]
     if b"\r" in data:
         texts = [
@@ -358,7 +337,8 @@ def utf8_detail(data: bytes) -> str | None:
     return None
 
 
-def _decoded(line: bytes) -> str | bytes:
+def decoded(line: bytes) -> str | bytes:
+    """Bytes as text, or as they are where they are not UTF-8."""
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError:
@@ -381,7 +361,7 @@ def parse_text(lines: Lines, columns: Columns) -> Documents:
     bad = [row for row, text in suspects if isinstance(text, bytes) or not text.strip()]
     if not bad:
         return Documents(places, cast("list[str]", texts), places, [])
-    rejected = [_rejected(places[row].as_py(), texts[row]) for row in bad]
+    rejected = [rejected_text(places[row].as_py(), texts[row]) for row in bad]
     rows = np.delete(np.arange(len(texts)), bad)
     ids = places.take(pa.array(rows))
     good = cast("list[str]", [texts[row] for row in rows])
@@ -396,10 +376,12 @@ def _suspects(lines: Lines, offsets: np.ndarray, texts: Sequence[str | bytes]) -
     return np.flatnonzero((first <= ord(" ")) | (first >= 0x80)).tolist()
 
 
-def _rejected(place: str, line: str | bytes) -> Rejected:
-    if isinstance(line, bytes):
-        return Rejected(*(place, place, "read", INVALID_UTF8, line), detail=utf8_detail(line))
-    return Rejected(place, place, "read", BLANK_LINE, line, blank=not line.strip())
+def rejected_text(place: str, text: str | bytes, document: str | None = None) -> Rejected:
+    """A text that is not UTF-8, or blank, named by its place unless its id is another."""
+    facts = document or place, place, "read"
+    if isinstance(text, bytes):
+        return Rejected(*facts, INVALID_UTF8, text, detail=utf8_detail(text))
+    return Rejected(*facts, BLANK_LINE, text, blank=True)
 
 
 def reject_large(path: str, offset: int, place_is_id: bool) -> Documents:

@@ -37,7 +37,7 @@ from bert_embed.transforms.read.columns import (
     text_fields,
     within_object,
 )
-from bert_embed.transforms.read.lines import INVALID_UTF8, parts_in_order, positions
+from bert_embed.transforms.read.lines import INVALID_UTF8, decoded, parts_in_order, positions
 from bert_embed.transforms.read.records import (
     CAN_BE,
     UNFIT,
@@ -48,6 +48,7 @@ from bert_embed.transforms.read.records import (
     fitting,
     loaded_type,
     record_of,
+    shown,
     type_name,
 )
 from bert_embed.transforms.read.streams import packed_as
@@ -123,8 +124,12 @@ def promoted(kinds: Iterable[pa.DataType]) -> pa.DataType | None:
     (DataType(double), None)
     """
     listed = [*kinds]
-    if any(map(pa.types.is_decimal, listed)):  # beside which Arrow has no room for large integers
-        listed = [_as_decimal(kind) if pa.types.is_integer(kind) else kind for kind in listed]
+    is_mixed = pa.uint64() in listed and any(map(pa.types.is_signed_integer, listed))
+    # Beside these Arrow has no room for large integers
+    if any(map(pa.types.is_decimal, listed)) or (
+        is_mixed and all(map(pa.types.is_integer, listed))
+    ):
+        listed = [*map(_as_decimal, listed)]
     schemas = [pa.schema([("", kind)]) for kind in dict.fromkeys(listed)]
     try:
         kind = pa.unify_schemas(schemas, promote_options="permissive").field(0).type
@@ -135,20 +140,20 @@ def promoted(kinds: Iterable[pa.DataType]) -> pa.DataType | None:
 
 
 def _as_decimal(kind: pa.DataType) -> pa.DataType:
-    return pa.decimal128(len(str(2**kind.bit_width)), 0)
+    whole = pa.types.is_integer(kind)
+    return pa.decimal128(len(str(2**kind.bit_width)), 0) if whole else kind
 
 
 def is_text(kind: pa.DataType) -> bool:
     """Whether values are strings, in any layout, also one that does not say so, or UUIDs."""
     kind = _stored(kind)
-    strings = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return strings or kind in (pa.string_view(), pa.uuid()) or is_binary(kind)
+    return kind in (pa.string(), pa.large_string(), pa.string_view(), pa.uuid()) or is_binary(kind)
 
 
 def is_binary(kind: pa.DataType) -> bool:
     """Whether values are bytes: some programs write strings without saying that they are text."""
-    tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
-    return any(test(kind) for test in tests) or kind == pa.binary_view()
+    plain = kind in (pa.binary(), pa.large_binary(), pa.binary_view())
+    return plain or pa.types.is_fixed_size_binary(kind)
 
 
 def as_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -161,11 +166,12 @@ def as_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if isinstance(column.type, pa.BaseExtensionType) and column.type != pa.uuid():
         stored = [chunk.storage for chunk in column.chunks]
         return as_strings(pa.chunked_array(stored, column.type.storage_type))
-    if is_list(column.type) and column.type.value_type in (pa.string_view(), pa.binary_view()):
+    inner = column.type.value_type if is_list(column.type) else None
+    if inner in (pa.string_view(), pa.binary_view()):
         return column.cast(pa.list_(pa.string()))
-    if column.type == pa.uuid():
-        texts = [None if value is None else str(value) for value in column.to_pylist()]
-        return pa.chunked_array([pa.array(texts, pa.string())])
+    if pa.uuid() in (column.type, inner):
+        texts = fitting(column.to_pylist(), "list_string" if inner else "string")
+        return pa.chunked_array([pa.array(texts, plain_type(column.type))])
     if not is_binary(column.type) and column.type != pa.string_view():  # Arrow takes no rows of it
         return column
     if pa.types.is_fixed_size_binary(column.type):
@@ -596,7 +602,7 @@ def _documents(rows: ParquetRows, columns: Columns) -> Iterator[Record | BadReco
                 raise BadRecordError(INVALID_UTF8)
             yield record_of(fields, columns)
         except BadRecordError as error:
-            record = orjson.dumps(fields, default=_shown).decode()
+            record = orjson.dumps(fields, default=shown).decode()
             value = fields[columns.id] if columns.id else None
             unread = value is None or isinstance(value, bytes)  # which is then nobody's id
             yield BadRecord(str(error), record, None if unread else str(value), error.detail)
@@ -605,7 +611,7 @@ def _documents(rows: ParquetRows, columns: Columns) -> Iterator[Record | BadReco
 def _values(column: pa.ChunkedArray) -> list[Any]:
     """The values of a column; a string that is not UTF-8 stays bytes."""
     if _is_valid(column):
-        values = column.to_pylist()
+        values = column.to_pylist(maps_as_pydicts="lossy")  # the last of equal keys counts
         whole = pa.types.is_decimal(column.type) and column.type.scale == 0
         # Snowflake writes its integers as decimals, which JSON may be unable to hold.
         return [None if value is None else f"{value:f}" for value in values] if whole else values
@@ -618,10 +624,7 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 def _decoded(value: Any) -> Any:
     if isinstance(value, list):
         return [_decoded(item) for item in value]
-    try:
-        return None if value is None else value.decode("utf-8")
-    except UnicodeDecodeError:
-        return value
+    return None if value is None else decoded(value)
 
 
 def _is_valid(column: pa.ChunkedArray) -> bool:
@@ -634,7 +637,3 @@ def _is_valid(column: pa.ChunkedArray) -> bool:
 
 def _is_invalid(value: Any) -> bool:
     return isinstance(value, bytes) or (isinstance(value, list) and bytes in map(type, value))
-
-
-def _shown(value: Any) -> str:
-    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)

@@ -21,7 +21,6 @@ from bert_embed.storage.local import crc32c_of_bytes
 from bert_embed.transforms.blocks import DocumentBlock, TokenBlock, rows_of_part, without_skipped
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import (
-    BLANK_LINE,
     TFRECORD,
     WHOLE_FILES,
     BlockSpec,
@@ -111,21 +110,15 @@ def _whole_file(piece: Slice, compression: str | None) -> lines.Lines:
 
 def parse_file(content: lines.Lines, columns: Columns) -> Documents:
     """Parses a file; one that is blank, too large or not UTF-8 is rejected."""
-    path, data = content.path, content.data.removeprefix(lines.BOM)
-    text, reason = "", lines.TOO_LARGE if content.too_large else ""
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        reason = lines.INVALID_UTF8
-    if not reason and (not text or text.isspace()):
-        reason = BLANK_LINE
-    place, strings = f"{path}:0", pa.string()
-    if not reason:
-        return Documents(pa.array([path], strings), [text], pa.array([place], strings), [])
-    blank, none = reason == BLANK_LINE, pa.array([], strings)
-    detail = lines.utf8_detail(content.data) if reason == lines.INVALID_UTF8 else None
-    record = None if blank else data
-    rejected = Rejected(path, place, "read", reason, record, blank, detail)
+    path, place, none = content.path, f"{content.path}:0", pa.array([], pa.string())
+    text = lines.decoded(content.data.removeprefix(lines.BOM))
+    if isinstance(text, str) and text.strip():
+        return Documents(pa.array([path]), [text], pa.array([place]), [])
+    rejected = lines.rejected_text(place, text, path)
+    if content.too_large:
+        rejected = Rejected(path, place, "read", lines.TOO_LARGE)
+    elif isinstance(text, str):
+        rejected = replace(rejected, record=None)
     return Documents(none, [], none, [rejected])
 
 

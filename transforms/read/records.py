@@ -124,9 +124,16 @@ def _string(value: Any) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError
     try:
-        return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode().strip('"')
+        return (
+            orjson.dumps(value, default=shown, option=orjson.OPT_NON_STR_KEYS).decode().strip('"')
+        )
     except orjson.JSONEncodeError as error:
         raise ValueError from error
+
+
+def shown(value: Any) -> str:
+    """A value that JSON does not have, as text."""
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def _integer(value: Any) -> int:

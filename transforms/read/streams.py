@@ -280,7 +280,6 @@ _PARQUET = b"PAR1"
 _JSON = json.JSONDecoder()
 _OBJECT_BEGINS = re.compile(r'(?:\[\s*)?\{\s*"')
 _BEHIND_VALUE = re.compile(r"[ \t\r,]*(?:[\n{\x1e]|$)")
-LOOKED_INTO = (".json", "")  # suffixes in a store
 _START, _LONG_START = 1 << 12, 1 << 20  # bytes looked at; of a file without a line feed in them
 
 
@@ -356,24 +355,21 @@ def _reads_as(name: str, start: bytes) -> bool:
     return bool(text) and strange <= _MOST_STRANGE * len(text)
 
 
-def look_inside(
-    path: str, kind: str, packed: str | None, suffix: str, forced: bool
-) -> tuple[str, str | None]:
+def look_inside(path: str, kind: str, packed: str | None, forced: bool) -> tuple[str, str | None]:
     """Format and compression of a file: as named, or as its first bytes show.
 
     A compressed file is recognized without its suffix, and a plain one with it; so are JSON in
-    which an object is not a line, and JSON and Parquet named as text. Files of a store are read
-    later, except those without a suffix, and of `.json`, of which no line may be an object. A
-    format that is `forced` stays. InputError: it is no text, or has no line feeds.
+    which an object is not a line, and JSON and Parquet named as text. A format that is `forced`
+    stays. InputError: it is no text, or has no line feeds.
     """
-    if is_remote(path) and (suffix not in LOOKED_INTO or (suffix and packed)):
-        return kind, packed
     is_text = kind == "text" and not forced
     with open_raw(path) as file:
         start = file.read(_START)
         start += b"" if b"\n" in start else file.read(_LONG_START)
         if start.startswith(_PARQUET) and not _is_text(start) and not forced:
             return "parquet", None
+        if kind == TFRECORD:
+            return kind, None if is_framed(start) else packed_as(start, packed)
         compression = packed_as(start, packed)
         if compression is None:
             if not (is_text and _holds_examples(start)):

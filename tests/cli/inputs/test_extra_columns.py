@@ -196,6 +196,8 @@ def test_what_tables_cannot_pass_through_is_named(tmp_path, run, asked, column, 
 
 
 VIEWS = pa.array([["x"], ["y", "z"], None], pa.list_(pa.string_view()))
+UUIDS = pa.array([bytes(15) + b"\5"], pa.binary(16)).cast(pa.uuid())
+UUIDS = pa.ListArray.from_arrays(pa.array([None, 0, 1], pa.int32()), UUIDS)
 BOOLS = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, None], pa.int8()))
 ZONED = pa.array([datetime.datetime(2024, 1, 2, 3)], pa.timestamp("us", "Europe/Berlin"))
 NUMBERS = pa.array([2004, None], pa.float64())
@@ -210,6 +212,7 @@ D = decimal.Decimal
         ("c", [pa.array([2**53 + 1]), pa.array([0.5])], [None, 0.5], "double"),
         ("c", [pa.array([D("1.5")]), pa.array([D("12345.25")])], [D("1.50"), D("12345.25")], None),
         ("c", [pa.array([D("1.5")]), pa.array([10**12])], [D("1.5"), D(10**12)], None),
+        ("c", [pa.array([2**63], pa.uint64()), pa.array([-1])], [D(2**63), D(-1)], None),
         ("c", [pa.nulls(1), pa.array(["x"], pa.string_view())], [None, "x"], "string"),
         ("c", [pa.nulls(1), pa.array([1.5], pa.float16())], [None, 1.5], None),
         ("c", [pa.array(["café".encode()])], ["café"], "string"),
@@ -217,6 +220,8 @@ D = decimal.Decimal
         ("c:int64", [pa.array(["1", "A-7", "2.0", "0x1A"])], [1, None, 2, None], "int64"),
         ("c:int64", [pa.array([1.0, 2.5])], [1, None], "int64"),
         ("c:string", [pa.array([{"a": 1, "b": ["x"]}])], ['{"a":1,"b":["x"]}'], "string"),
+        ("c:string", [pa.array([{"a": b"b"}])], ['{"a":"b"}'], "string"),
+        ("c:string", [pa.array([[("a", 1)]], pa.map_("string", "int64"))], ['{"a":1}'], "string"),
         ("c:timestamp", [ZONED], [ZONED[0].as_py()], "timestamp[us, tz=UTC]"),
         ("c:timestamp", [pa.array([1714979289])], [SECONDS], "timestamp[us, tz=UTC]"),
         ("c:date", [pa.array([20240506, 5], pa.int32())], [SECONDS.date(), None], "date32[day]"),
@@ -231,6 +236,7 @@ D = decimal.Decimal
         ("c", [pa.array([[1], None, [2, 3]], pa.list_view(pa.int64()))], [[1], None, [2, 3]], None),
         ("c", [pa.array(['{"n": 1}'], pa.json_())], ['{"n": 1}'], "string"),
         ("c", [BOOLS], [1, None], "int8"),
+        ("c", [UUIDS], [None, ["00000000-0000-0000-0000-000000000005"]], None),
         ("c.year", [pa.array([{"year": 2024}, None])], [2024, None], "int64"),
     ],
 )

@@ -16,7 +16,7 @@ from bert_embed.storage.files import stat
 from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.parts import Slice, plan_blocks
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.csv import QUOTED, Dialect, RecordCutter, read_records
+from bert_embed.transforms.read.csv import QUOTED, Dialect, RecordCutter, file_records
 from tests.support.blocks import read_input, rejected_of, texts_of
 
 BOM = b"\xef\xbb\xbf"
@@ -191,7 +191,7 @@ def test_a_quote_left_open_does_not_fill_the_memory(tmp_path):
     piece = Slice(0, stat(str(path)), 0, path.stat().st_size)
     said = r"in\.csv ends within a record of over 64 MiB: is a quote left open in line 2"
     with pytest.raises(ValueError, match=said):
-        list(read_records(piece, None, 1 << 20))
+        list(file_records(piece, None, 1 << 20))
 
 
 def test_the_limit_of_the_callers_csv_module_stays(tmp_path):
