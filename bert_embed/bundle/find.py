@@ -98,7 +98,7 @@ def cached_snapshot(model: str) -> Snapshot | None:
 # and none for other engines. The metadata are settings of Stanford's ColBERT.
 _HEADS = ("sparse_linear.pt", "colbert_linear.pt")
 _IN_ALL = (".gitattributes", "README.md")  # files that each repository has
-_FETCHED = ("*.json", "*.safetensors", "*.txt", *_IN_ALL, "artifact.metadata", *_HEADS)
+_FETCHED = ("*.json", "*.safetensors", "*.txt", "*.jinja", *_IN_ALL, "artifact.metadata", *_HEADS)
 
 
 def fetched_snapshot(name: HubName, given: str) -> Snapshot:

@@ -429,8 +429,15 @@ def read_transformer(
 ) -> FileSettings:
     """Returns the settings of a Transformer module, of which `known` are read by the caller."""
     held = (optional_object(folder / name) for name in _TRANSFORMER)
-    if not (values := next(filter(None, held), FileSettings(folder, {}))):  # an empty one is none
-        return values
+    values = next(filter(None, held), FileSettings(folder, {}))  # an empty one is none
+    named = optional_object(folder / "tokenizer_config.json").get("chat_template")
+    has_template = named or (folder / "chat_template.jinja").is_file()
+    if has_template and values.get("modality_config") is None:
+        raise InputError(
+            f"{folder}: chat_template of tokenizer_config.json, or chat_template.jinja, is not "
+            "supported: sentence-transformers puts each text into it; remove it if the model was "
+            "trained without it"
+        )
     _, output, method_output = _TASKS[task]
     text = {"text": {"method": "forward", "method_output_name": method_output}}
     for name, usual in zip(_AS_USUAL, (task, output, text), strict=True):

@@ -165,7 +165,7 @@ def write_release_6(folder, about):
         module["type"] = MODERN[module["type"].rpartition(".")[2]]
     pooling = {"embedding_dimension": 32, "pooling_mode": about["pooling"], "include_prompt": True}
     names = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
-    slow = {"model_max_length": about["length"]}
+    slow = {"model_max_length": about["length"], "chat_template": "no text is put into it"}
     files = {"modules.json": modules, "2_Normalize/config.json": names}
     change(folder, files | {"tokenizer_config.json": slow})
     output = {"method": "forward", "method_output_name": "last_hidden_state"}

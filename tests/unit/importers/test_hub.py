@@ -89,6 +89,7 @@ def hub(tmp_path_factory):
         http.hub = server = SimpleNamespace(environment=environment, **empty)
         server.models[NAME] = {COMMIT: folder / "good", PICKLED: folder / "pickled"}
         write_multi_vectors(folder / "colbert", "stanford")
+        (folder / "colbert" / "chat_template.jinja").write_text("{{ messages }}")
         write_m3(folder / "m3")
         server.models |= {f"a-team/{name}": {COMMIT: folder / name} for name in ("colbert", "m3")}
         server.names |= {"main": PICKLED, "v1": COMMIT}
@@ -130,6 +131,7 @@ def test_what_decides_vectors_beside_settings_and_weights_is_fetched(hub, import
     done = imported(f"hf://a-team/{name}@v1")
     assert done.returncode == 0, done.stderr
     source = hub.models[f"a-team/{name}"][COMMIT]
+    assert {file.name for file in source.iterdir() if file.is_file()} <= {*hub.sent}
     wanted = import_model(str(source), str(tmp_path / "wanted"))
     assert read_bundle(tmp_path / "bundle").fingerprint == wanted.fingerprint
 

@@ -219,6 +219,8 @@ def test_a_module_that_is_not_computed_is_refused_by_name(tmp_path, kinds, messa
         (MODEL, {"prompts": {"a": 1}}, "prompt a must be a text"),
         (MODEL, {"prompts": ["a"]}, "prompts must be an object"),
         ("tokenizer_config.json", {"model_input_names": ["input_ids"]}, "list input_ids and atte"),
+        ("tokenizer_config.json", {"chat_template": "{{ messages }}"}, "chat_template of .* puts"),
+        ("chat_template.jinja", "{{ messages }}", "chat_template.jinja, is not supported: .* puts"),
         (WEIGHTS, {"linear.weight": None}, r"2_Dense: tensor linear\.weight is missing"),
         (WEIGHTS, {"linear.bias": THREE}, r"linear\.bias must be \[8\], is \[3\]"),
         (WEIGHTS, {"residual.weight": THREE}, r"residual\.weight is not part of a Dense"),
