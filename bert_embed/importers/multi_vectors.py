@@ -30,7 +30,6 @@ from bert_embed.importers.weights import (
     inside,
     optional_object,
     read_arrays,
-    read_object,
     read_torch,
 )
 from bert_embed.models.encoder import EncoderConfig
@@ -114,7 +113,8 @@ class MultiVectorFiles:
         `usual` is how many tokens a row has if no file of sentence-transformers says it.
         """
         numbers = {entry: number for number, entry in enumerate(tokenizer.vocab)}
-        added = sorted(_added(folder), key=len, reverse=True)
+        tokens = optional_object(folder / "tokenizer.json").get("added_tokens") or ()
+        added = sorted({token["content"] for token in tokens}, key=len, reverse=True)
         ids: dict[str, int] = {}
         prompts = dict(self.settings.prompts)
         for role in _PREFIXES:
@@ -380,9 +380,3 @@ def _markers(prompt: str) -> Iterator[str]:
     if prompt.strip():
         yield prompt
         yield prompt.split(None, 1)[0]
-
-
-def _added(folder: Path) -> set[str]:
-    path = folder / "tokenizer.json"
-    tokens = read_object(path).get("added_tokens") if path.is_file() else ()
-    return {token["content"] for token in tokens or () if isinstance(token, dict)}

@@ -323,22 +323,18 @@ class NomicBertConfig(PostNormConfig):
             theta = rope.get("rope_theta", values.get("rotary_emb_base", theta))
         else:  # transformers does not know the code's own name
             refuse_unless(values, {"rotary_emb_base": (theta,)})
-        if values.get("head_dim") not in (None, _head_width(sizes)):
-            raise InputError("config.json: head_dim must be hidden_size / num_attention_heads")
         gate = theirs.get("hidden_act", "hidden_act")
         gates = _HUB_GATES if hub else {"silu": "silu", **GATES}
-        return cls(
+        config = cls(
             **sizes,
             hidden_act=activation(values, gate, gates),
             type_vocab_size=values.get("type_vocab_size", 2),
             layer_norm_eps=values.get(theirs.get("layer_norm_eps", "layer_norm_eps"), 1e-12),
             rope_theta=theta,
         )
-
-
-def _head_width(sizes: Mapping[str, Any]) -> Any:
-    hidden, heads = sizes["hidden_size"], sizes["num_attention_heads"]
-    return hidden // heads if isinstance(hidden, int) and isinstance(heads, int) and heads else None
+        if values.get("head_dim") not in (None, config.head_width):
+            raise InputError("config.json: head_dim must be hidden_size / num_attention_heads")
+        return config
 
 
 @dataclass(frozen=True)
