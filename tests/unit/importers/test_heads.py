@@ -3,9 +3,13 @@
 import numpy as np
 import pytest
 
+from bert_embed.backends.probe import verify
 from bert_embed.base.errors import SettingError
 from bert_embed.encoder import Encoder
+from bert_embed.model import Request
 from bert_embed.models.heads.vectors import SparseVector
+from bert_embed.settings import TextSpec, VectorSpec
+from bert_embed.text.layout import text_rows
 from tests.support.engines import ENGINES
 from tests.support.models.architectures import GOLDEN, PAIRS, TEXTS
 from tests.support.models.folder import tensors_of
@@ -65,6 +69,10 @@ def whole(vectors, width):
     for row, vector in zip(matrix, vectors, strict=True):
         row[vector.indices] = vector.values
     return matrix
+
+
+def numbers(vector):
+    return vector.to_dict() if isinstance(vector, SparseVector) else np.array(vector).tolist()
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -129,13 +137,31 @@ def test_a_text_has_the_same_bits_in_any_batch(model_of, kind, model, settings, 
     texts = [*TEXTS, *(" ".join(WORDS[n : n + 5]) for n in range(40)), *TEXTS]
     asked = {"kind": kind, "long_text": "truncate"}
 
-    def numbers(vector):
-        return vector.to_dict() if isinstance(vector, SparseVector) else np.array(vector).tolist()
-
     for encode in (encoder.encode, *([encoder.encode_query] if kind == "multi" else [])):
         together, few = encode(texts, **asked), encode(texts, batch_tokens=20, **asked)
         for text, one, other in zip(texts, together, few, strict=True):
             assert numbers(one) == numbers(other) == numbers(encode(text, **asked))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "model"),
+    [(("sparse",), SPARSE), (("sparse", "multi"), (write_m3,)), (("scores",), CLASSIFIER)],
+)
+def test_all_kinds_come_from_one_pass(model_of, kinds, model):
+    """Beside dense vectors of any layer."""
+    encoder, texts = Encoder(model_of(*model), threads=1), [text for text in TEXTS if text]
+    assert verify(encoder.bundle).problem == ""
+    spec = TextSpec(64, vectors=("dense", *kinds))
+    _, rows = text_rows(encoder.tokenizer, spec, texts)
+    dense = VectorSpec(layers=(1,), pooling="cls", normalize=True)
+    done = encoder.embedder.run(Request(spec, rows=rows, spec=dense))
+    asked = {"max_seq_length": 64, "long_text": "truncate"}
+    wanted = encoder.encode(texts, kind="dense", layers=1, pooling="cls", normalize=True, **asked)
+    np.testing.assert_array_equal(done.sentences, wanted)
+    assert [*done.heads] == [*kinds]
+    for kind in kinds:
+        alone = encoder.encode(texts, kind=kind, **asked)
+        assert [*map(numbers, done.heads[kind])] == [*map(numbers, alone)]
 
 
 @pytest.mark.parametrize(

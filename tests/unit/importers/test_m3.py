@@ -5,11 +5,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from bert_embed.backends.probe import verify
 from bert_embed.encoder import Encoder
-from bert_embed.model import Request
-from bert_embed.settings import TextSpec
-from bert_embed.text.layout import text_rows
+from bert_embed.settings import VectorSpec
 from tests.support.engines import ENGINES
 from tests.support.models.architectures import GOLDEN, TEXTS
 from tests.support.models.folder import imported, refused
@@ -54,21 +51,9 @@ def test_a_token_has_the_largest_of_its_weights_and_all_but_the_first_a_unit_vec
             np.testing.assert_allclose(vectors.rows()[number], unit, atol=1e-4)
 
 
-@pytest.mark.numeric
-def test_all_kinds_come_from_one_pass(bundle):
+def test_a_model_with_both_heads_is_for_dense_vectors(bundle):
     assert bundle.default_vectors == ("dense",)
-    assert bundle.defaults.pooling == "cls"
-    assert verify(bundle).problem == ""
-    encoder = Encoder(bundle, threads=1)
-    texts = [text for text in TEXTS if text]
-    spec = TextSpec(512, vectors=("dense", "sparse", "multi"))
-    _, rows = text_rows(encoder.tokenizer, spec, texts)
-    all_kinds = encoder.embedder.run(Request(spec, rows=rows))
-    np.testing.assert_array_equal(all_kinds.sentences, encoder.encode(texts))
-    np.testing.assert_allclose(np.linalg.norm(all_kinds.sentences, axis=1), 1, atol=1e-6)
-    assert all_kinds.heads["multi"] == encoder.encode(texts, kind="multi")
-    sparse = encoder.encode(texts, kind="sparse").to_dicts()
-    assert all_kinds.heads["sparse"].to_dicts() == sparse
+    assert bundle.defaults == VectorSpec(pooling="cls", normalize=True)
 
 
 @pytest.mark.parametrize("dtype", ["<f2", "<f8"])

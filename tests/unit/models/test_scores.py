@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from bert_embed.backends.probe import verify
 from bert_embed.base.errors import InputError, SettingError
 from bert_embed.encoder import Encoder
 from bert_embed.model import Request
@@ -59,13 +58,6 @@ def test_scores_are_of_texts_and_of_pairs(encoder):
         encoder.encode(["a"], ["two"])
     with pytest.raises(SettingError, match="kind scores are of texts and of pairs: call encode"):
         encoder.encode_query("a", kind="scores")
-
-
-def test_scores_and_dense_vectors_come_from_one_pass(encoder):
-    both = scores(encoder, TEXTS, vectors=("dense", "scores"))
-    np.testing.assert_array_equal(both.heads["scores"], encoder.encode(TEXTS, kind="scores"))
-    np.testing.assert_array_equal(both.sentences, encoder.encode(TEXTS, kind="dense"))
-    assert verify(encoder.bundle).problem == ""
 
 
 @pytest.mark.parametrize(("labels", "activation"), [(1, "sigmoid"), (3, "none")])

@@ -17,7 +17,7 @@ from bert_embed.base.errors import SettingError
 from bert_embed.bundle.bundle import load_tensors, read_bundle
 from bert_embed.encoder import Encoder, TruncationWarning
 from bert_embed.model import Request
-from bert_embed.settings import TextSpec, VectorSpec
+from bert_embed.settings import TextSpec
 from bert_embed.text.layout import text_rows
 from tests.support.engines import ENGINES
 from tests.support.models.folder import imported, refused, tensors_of
@@ -52,10 +52,10 @@ def encoder(models):
     return Encoder(models("max"), threads=2)
 
 
-def vectors_of(encoder, texts, *, spec=None, batch_tokens=None, **text):
+def vectors_of(encoder, texts, **text):
     text_spec = TextSpec(**{"max_seq_length": 64, "vectors": ("sparse",), **text})
     _, rows = text_rows(encoder.tokenizer, text_spec, texts)
-    done = encoder.embedder.run(Request(text_spec, rows=rows, spec=spec, batch_tokens=batch_tokens))
+    done = encoder.embedder.run(Request(text_spec, rows=rows))
     return done.rows, done
 
 
@@ -118,15 +118,6 @@ def test_int8_stays_near(models):
     )
     lengths = np.linalg.norm(exact, axis=1) * np.linalg.norm(near, axis=1)
     assert ((exact * near).sum(1) / lengths).min() > 0.99
-
-
-def test_dense_vectors_of_any_layer_come_from_the_same_pass(encoder):
-    spec = VectorSpec(layers=(1,), pooling="cls")
-    _, both = vectors_of(encoder, TEXTS, spec=spec, vectors=("sparse", "dense"))
-    _, alone = vectors_of(encoder, TEXTS, spec=spec, vectors=("dense",))
-    np.testing.assert_array_equal(both.sentences, alone.sentences)
-    np.testing.assert_array_equal(both.heads["sparse"].values, sparse(encoder, TEXTS).values)
-    assert alone.heads == {}
 
 
 @pytest.mark.parametrize(("case", "merge"), [("max", np.max), ("sum", np.sum)])

@@ -194,13 +194,6 @@ def test_a_prompt_has_as_many_tokens_before_every_text(tokenizer, name):
         tokenizer.prompt_length(f"query {JOINED[name]}")
 
 
-def test_a_prompt_is_text_before_the_text(encoder):
-    texts = ["the bank of the river", "北京", "money"]
-    found = encoder.encode(texts, prompt="query: ")
-    wanted = encoder.encode([f"query: {text}" for text in texts])
-    assert np.abs(found - wanted).max() < 1e-6
-
-
 @pytest.mark.parametrize("pooling", ["mean", "max", "lasttoken"])
 def test_a_prompt_that_does_not_count_is_left_out_with_its_space(encoder, name, pooling):
     library = library_of(name)
