@@ -24,7 +24,7 @@ from bert_embed.pipeline.report.sample import (
     take_sample,
 )
 from bert_embed.pipeline.report.vectors import clusters, describe, health, usable_rows
-from bert_embed.pipeline.run.summary import ADVICE
+from bert_embed.pipeline.run.summary import advice
 from bert_embed.results.run_record import RunRecord
 
 Texts = Callable[[Sample], Sequence[str | None] | None]
@@ -67,7 +67,7 @@ def report_content(
         "foreign_texts": record.numbers.foreign_texts,
         "refused": record.error,
         "ended": record.ended,
-        "advice": ADVICE,
+        "advice": advice(record),
         "full_lengths": None,
         "vectors": None,
         "documents": None,

@@ -414,7 +414,8 @@ def plan_lines(run: EmbedRun) -> list[str]:
     folder = " (a folder)" if run.output.endswith(_SUFFIXES) else ""
     written = f"to {run.output}{folder}, about {shown_bytes(run.bytes)}"
     notes = list(_prompt_notes(run))
-    if not work.bundle.names_pooling and options.pooling is None:
+    is_pooled = options.pooling is None and run.kind != "examples"
+    if is_pooled and not work.bundle.names_pooling:
         notes += [_UNNAMED_POOLING.format(options.model)] * ("sentence" in work.text_spec.kinds)
     if options.max_deleted != DEFAULTS["max_deleted"] and not options.skip_existing:
         notes.append("note: --max_deleted has no effect without --skip_existing")

@@ -16,12 +16,6 @@ from bert_embed.transforms.listing import HIDDEN, LINKS, OF_RUNS
 from bert_embed.transforms.parts import BLOCK_SKIPPED
 from bert_embed.transforms.read.columns import ID
 
-# Which flags help where much of a text did not reach the model.
-ADVICE = {
-    "cut": "--long_text window or --chunk tokens reads whole texts, a larger --max_seq_length more",
-    "unknown": "choose a --model for these languages",
-}
-
 
 def embedded_nothing(record: RunRecord) -> bool:
     """Whether a finished run holds nothing: it embedded none of what it read, and deletes none."""
@@ -122,7 +116,7 @@ def summary_lines(output: str, record: RunRecord, page: str | None = None) -> It
         yield f"{counted_of(*reused, 'part', 'was', 'were')} there before"
     padding = f"padding {100 * result.padding_share:.1f}%"
     yield f"{counted(result.tokens, 'token')}, {padding}, {_cut_text(record)}"
-    yield from _unknown_lines(result)
+    yield from _unknown_lines(record)
     yield from _unfit_lines(record)
     if result.cut_contexts:
         documents = counted(result.cut_contexts, "document")
@@ -187,8 +181,18 @@ def _unfit_lines(record: RunRecord) -> Iterator[str]:
             yield f"warning: extra column {name}: {values} not {kind or None}, and null"
 
 
-def _unknown_lines(result: Result) -> Iterator[str]:
+def advice(record: RunRecord) -> dict[str, str]:
+    """Which flags help where much of a text was cut, or is unknown to the model."""
+    chunks = " or --chunk tokens" if record.kind == "vectors" else ""
+    cut = f"--long_text window{chunks} reads whole texts, a larger --max_seq_length more"
+    if record.input.text_b_column is not None:  # pairs have neither windows nor chunks
+        cut = "a larger --max_seq_length reads more"
+    return {"cut": cut, "unknown": "choose a --model for these languages"}
+
+
+def _unknown_lines(record: RunRecord) -> Iterator[str]:
     """The share of [UNK]; and warnings where much of the text did not reach the model."""
+    result, ways = record.numbers, advice(record)
     unknown = result.unknown
     if unknown.tokens:
         shown = counted(unknown.tokens, "token is", "tokens are")
@@ -196,15 +200,15 @@ def _unknown_lines(result: Result) -> Iterator[str]:
     foreign = result.foreign_texts > _MUCH_FOREIGN * result.counts.embedded
     if foreign:
         texts = foreign_text(result.foreign_texts, result.counts.embedded)
-        yield f"warning: {texts}: {ADVICE['unknown']}"
+        yield f"warning: {texts}: {ways['unknown']}"
     split = "continue a word, as in a language that the model was not trained on"
-    for share, most, what, advice in (
+    for share, most, what, way in (
         (result.cut_share, _MUCH, "were cut and have no part in the vectors", "cut"),
         (unknown.share, _MUCH, "are words that the model does not know", "unknown"),
         (0 if foreign else unknown.continuing_share, _MUCH_SPLIT, split, "unknown"),
     ):
         if share > most:
-            yield f"warning: {_percent(share)} of the tokens {what}: {ADVICE[advice]}"
+            yield f"warning: {_percent(share)} of the tokens {what}: {ways[way]}"
 
 
 def foreign_text(texts: int, documents: int) -> str:

@@ -61,6 +61,19 @@ def test_more_than_one_in_a_hundred_is_refused_unless_allowed(tmp_path, tiny_bun
     command(*words, "--overwrite")  # 1 of 100
 
 
+def test_the_advice_on_cut_texts_can_be_followed(run, command, tmp_path, tiny_bundle):
+    source = {"in.jsonl": [{"text": "river " * 90, "b": "bank"}]}
+    more = "--long_text window{} reads whole texts, a larger --max_seq_length more\n"
+    run(source)
+    assert more.format(" or --chunk tokens") in run.out
+    run(source, "pairs", text_b_column="b")
+    assert "vectors: a larger --max_seq_length reads more\n" in run.out
+    places = {"input": tmp_path / "in.jsonl", "output": tmp_path / "examples"}
+    said = command("tokenize", **places, model=tiny_bundle)
+    assert more.format("") in said.out
+    assert "name no pooling" not in said.err
+
+
 def test_the_corrected_command_takes_the_folder(run, text):
     """Unless another command may write to it."""
     output = run(text, code=3)
