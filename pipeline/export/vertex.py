@@ -135,7 +135,7 @@ def _columns(
 ) -> dict[str, str]:
     """The field of each column that a flag names."""
     fields = {}
-    for name in names:
+    for name in names if source.rows else ():  # a day without news shows no columns
         if name not in source.schema.names:
             columns = ", ".join(source.schema.names)
             raise UsageError(f"--{flag} names {name}, but the output has {columns}")

@@ -31,10 +31,10 @@ def applied(folders):
 @pytest.mark.parametrize("parts", [["1", "2", "3", "4", "5"], ["1", "[2-5]"]])
 def test_files_name_what_is_deleted(days, tmp_path, parts):
     folders = [tmp_path / str(number) for number, _ in enumerate(parts)]
-    for folder, part in zip(folders, parts, strict=True):
-        assert export(f"{days}/days/{part}", folder, "vertex") == 0
+    for folder, part in zip(folders, parts, strict=True):  # a day without news has no columns
+        assert export(f"{days}/days/{part}", folder, "vertex", restricts="text") == 0
         before = contents(folder)
-        assert export(f"{days}/days/{part}", folder, "vertex") == 0
+        assert export(f"{days}/days/{part}", folder, "vertex", restricts="text") == 0
         assert contents(folder) == before
     assert export(days / "fresh", tmp_path / "fresh", "vertex") == 0
     assert applied(folders) == applied([tmp_path / "fresh"])
