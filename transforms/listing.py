@@ -67,13 +67,14 @@ HIDDEN = "_*"  # stands among suffixes for files with hidden names
 OF_RUNS = "outputs of runs"  # likewise for the files of earlier runs
 LINKS = "links"  # likewise for links to files that are read
 _HIDING = ("_", ".")
+_MARKER = "_$folder$"  # of a folder, as Hadoop writes it to stores
 _SHARD = re.compile(r"-\d+-of-\d+$")
 # What programs put behind the suffix of Parquet for how its pages are compressed.
 _OF_PAGES = re.compile(r"(\.(?:parquet|parq|pq))\.(?:gz|gzip|snappy|zstd?|br|brotli|lz4)$")
 # What stands beside the files of a data set, as on the Hugging Face Hub: not part of it.
 _BESIDE_DATA = re.compile(
     r"(readme|licen[cs]e|notice|citation|changelog|copying|authors|contribut(ing|ors)|version|requirements"
-    r"|checksums?|(sha\d*|md5)sums?)([._-].*)?"
+    r"|checksums?|(sha\d*|md5)sums?)([._-].*)?|(schema|load)\.sql"
     r"|(dataset_infos?|dataset_dict|features|metadata|package(-lock)?|tsconfig|schema|state|croissant"
     r"|datapackage|manifest)\.json|[\w-]*manifest"  # the latter as Redshift unloads it
 )
@@ -302,7 +303,7 @@ def _is_hidden(path: str, pattern: str) -> bool:
     below = path.removeprefix(_base(pattern, path)).split("/")
     spelled = [name for name in place.split("/") if name.startswith(_HIDING)]
     return any(
-        name.startswith(_HIDING)
+        (name.startswith(_HIDING) or name.endswith(_MARKER))
         and "=" not in name
         and not any(fnmatchcase(name, given) for given in spelled)
         for name in below

@@ -39,7 +39,6 @@ from bert_embed.transforms.read.records import (
     TEXT,
     TYPES,
     loaded_type,
-    type_called,
     type_name,
 )
 
@@ -153,11 +152,8 @@ def _id_type(columns: Columns, files: list[InputFile]) -> str:
     found = {type_of(file.footer.schema, columns.id) for file in files if file.footer is not None}
     kinds = {plain_type(kind) for kind in found if kind is not None and not pa.types.is_null(kind)}
     integers = {kind for kind in kinds if kind is not None and pa.types.is_integer(kind)}
-    if not integers or integers != kinds:
-        return "string"
-    kind = promoted(integers)
-    is_held = pa.uint64() not in integers or kind == pa.uint64()  # beside which Arrow says int64
-    return str(kind) if is_held else "string"
+    kind = promoted(integers) if integers and integers == kinds else None
+    return str(kind) if kind is not None and pa.types.is_integer(kind) else "string"
 
 
 def _refuse_columns(options: Options, columns: Columns) -> None:
@@ -219,17 +215,16 @@ def extra_schema(
 
 def _name_and_type(word: str) -> tuple[str, str | None]:
     name, colon, kind = word.rpartition(":")
-    if not colon:
-        name, kind = word, ""
+    name = name or word * (not colon)
     if not name:
         raise UsageError(
             f"--extra_columns must be names, or name:type with one of {', '.join(TYPES)}; "
             f"got {word!r}"
         )
-    try:
-        return name, type_called(kind) if colon else None
-    except ValueError as error:
-        raise UsageError(f"--extra_columns {word}: {error}") from error
+    if colon and kind.lower() not in TYPES:
+        said = f"{kind or 'an empty type'} is not available, types are {', '.join(TYPES)}"
+        raise UsageError(f"--extra_columns {word}: {said}")
+    return name, kind.lower() if colon else None
 
 
 def _extra_type(name: str, requested: str | None, files: list[InputFile]) -> pa.DataType:

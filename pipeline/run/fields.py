@@ -35,7 +35,7 @@ from bert_embed.transforms.read.lines import (
 from bert_embed.transforms.read.parquet import REQUIRED, check_schema, read_row_parts, type_of
 from bert_embed.transforms.read.reader import dialect_by
 from bert_embed.transforms.read.records import of_mongodb, type_name
-from bert_embed.transforms.read.streams import STRINGS, of_packed
+from bert_embed.transforms.read.streams import STRINGS, is_laid_out, of_packed
 from bert_embed.transforms.read.wrapped import (
     BULK,
     is_action,
@@ -98,7 +98,13 @@ def looked_at(files: list[InputFile], columns: Columns) -> list[Fields]:
         if file.format == "csv":
             header = csv_header(file, dialect_by(columns))
             return None if header is None else Fields(file, header)
-        records = tuple(islice(first_records(first_lines(file)), most))
+        lines = first_lines(file)
+        if lines.text.lstrip().startswith(b"[") and not is_laid_out(file.compression):
+            raise UsageError(
+                f"--input {file.info.path} holds a JSON array, not a record a line; name it .json, "
+                "as files of a store are read by their names"
+            )
+        records = tuple(islice(first_records(lines), most))
         return Fields(file, tuple(dict.fromkeys(chain.from_iterable(records))), records)
 
     footers = [(file, file.footer) for file in files if file.footer is not None]
@@ -116,7 +122,9 @@ def refuse_wrapped(fields: Fields, columns: Columns) -> None:
             f"id; join the two: {fields.jq(BULK, '-cn')}"
         )
     programs = (unwrapping(record, columns.texts) for record in records)
-    if name := lists_of_texts(records or _first_lists(fields, columns), columns.texts):
+    is_columns = is_one and unwrapping(records[0], columns.texts)  # which says more
+    lists = records or _first_lists(fields, columns)
+    if not is_columns and (name := lists_of_texts(lists, columns.texts)):
         key = path_of(name, fields.names)
         by_row = next(filter(None, programs), f"{key}[] as $one | {key} = $one")
         cure = f"df.explode('{name}') in pandas" if fields.file.footer else fields.jq(by_row)
@@ -249,15 +257,16 @@ _FROM_PYTHON = (
 
 def _check_is_json(files: list[InputFile]) -> None:
     """Refuses files of JSON in which no record was found, unless they are blank."""
-    if not any(first_lines(file).data for file in files):
+    file = next((one for one in files if first_lines(one).data), None)
+    if file is None:
         return
-    place, start = f"--input {files[0].info.path}", first_lines(files[0]).text
+    place, start = f"--input {file.info.path}", first_lines(file).text
     if utf8_detail(start) is not None:
         raise UsageError(f"{place} is not UTF-8: {AS_UTF8}")
     cure = f"of strings, {STRINGS} FILE > NEW.jsonl"
     if _OF_PYTHON.match(start):
         cure = f"of what Python prints, {_FROM_PYTHON}"
-    cure = of_packed(cure, files[0].compression)
+    cure = of_packed(cure, file.compression)
     raise UsageError(
         f"{place} does not begin with JSON lines: each line must be one object ({cure})"
     )

@@ -390,8 +390,9 @@ def check_names(path: str, names: Iterable[str], columns: Columns) -> None:
                 raise InputError(f"{error} ({_NO_COMMENTS})", *error.settings)
             if flag == "extra_columns":
                 raise InputError(f"{error} ({SOME_LACK})", flag)
-            shown = "csv_separator says what separates fields" if len(existing) == 1 else ""
-            shown = shown or "csv_header names the columns of a file without a header"
+            shown = "csv_header names the columns of a file without a header"
+            if len(existing) == 1 or re.search("[;\t|]", "".join(existing)):
+                shown = "csv_separator says what separates fields"
             raise InputError(f"{error} ({shown})", *error.settings, shown.partition(" ")[0])
         if len(places) > 1:
             raise InputError(f"{path} has two columns of the name {name}")

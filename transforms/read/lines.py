@@ -134,14 +134,14 @@ class Lines(Content):
         """The first `most` records, and the rest if there is any."""
         if self.count <= most:
             return self, None
-        return replace(self._piece(0, most), before=self.before), self._piece(most, self.count)
+        first = replace(self._piece(0, most), before=self.before, is_open=False)
+        return first, self._piece(most, self.count)
 
     def _piece(self, first: int, stop: int) -> Self:
         start = int(self.starts[first])
         end = int(self.starts[stop]) if stop < self.count else len(self.data)
-        starts, is_open = self.starts[first:stop] - start, self.is_open and stop == self.count
-        whole = replace(self, data=self.data[start:end], starts=starts, is_open=is_open)
-        return replace(whole, offset=self.offset + start, before=0)
+        starts, offset = self.starts[first:stop] - start, self.offset + start
+        return replace(self, offset=offset, data=self.data[start:end], starts=starts, before=0)
 
     def with_data(self, data: bytes) -> Self:
         """The same records with their bytes, or with none while the bytes are stored elsewhere."""
@@ -189,11 +189,8 @@ def whole_records(
     held: list[bytes] = []  # of an unfinished record, unless it is too large
     length = 0
     records = Lines(piece.file, piece.info.path, offset, b"", _ONE_START)
-    for data, following in itertools.pairwise(itertools.chain(filter(None, pieces), [b""])):
+    for data in pieces:
         ends = ends_of(data)
-        is_open = not following and len(ends) > 0 and int(ends[-1]) < len(data)
-        if is_open:  # records and the last, which nothing ends, come together
-            ends = np.append(ends, len(data))
         if len(ends) and length > MOST_RECORD_BYTES:
             stop = int(ends[0])
             yield replace(records, too_large=length + stop)
@@ -203,8 +200,7 @@ def whole_records(
             stop = int(ends[-1])
             whole = b"".join([*held, data[:stop]])
             starts = np.append(0, ends[:-1] + length)
-            found = replace(records, data=whole, starts=starts, is_open=is_open)
-            yield from found.without_large()
+            yield from replace(records, data=whole, starts=starts).without_large()
             records = replace(records, offset=records.offset + len(whole))
             held, length, data = [], 0, data[stop:]
         length += len(data)
@@ -251,8 +247,14 @@ def _range_lines(piece: Slice) -> Iterator[Lines]:
             data = data[line_feed + 1 :]
         else:
             check_lines(piece.info, data)
-        pieces = _with_rest(file, data) if piece.stop < piece.info.size else [data]
-        yield from whole_records(piece, piece.stop - len(data), pieces, line_ends)
+        offset = piece.stop - len(data)
+        pieces = _with_rest(file, data) if piece.stop < piece.info.size else iter([data])
+        if len(some := [*itertools.islice(pieces, 2)]) > 1:
+            every = itertools.chain(some, pieces)
+            yield from whole_records(piece, offset, every, line_ends)
+        else:
+            lines = Lines(piece.file, piece.info.path, offset, b"", NO_STARTS)
+            yield from lines.with_data(some[0]).without_large()
 
 
 def _with_rest(file: BinaryIO, data: bytes) -> Iterator[bytes]:

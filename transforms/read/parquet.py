@@ -167,8 +167,9 @@ def as_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
         stored = [chunk.storage for chunk in column.chunks]
         return as_strings(pa.chunked_array(stored, column.type.storage_type))
     inner = column.type.value_type if is_list(column.type) else None
-    if inner in (pa.string_view(), pa.binary_view()):
-        return column.cast(pa.list_(pa.string()))
+    is_extension = isinstance(inner, pa.BaseExtensionType) and inner != pa.uuid()
+    if inner in (pa.string_view(), pa.binary_view()) or is_extension:
+        return column.cast(plain_type(column.type) or pa.list_(_stored(inner)))
     if pa.uuid() in (column.type, inner):
         texts = fitting(column.to_pylist(), "list_string" if inner else "string")
         return pa.chunked_array([pa.array(texts, plain_type(column.type))])

@@ -65,15 +65,6 @@ _EXACT = 2**53  # above, not every integer is a float
 _UNITS = ((10**11, 1), (10**14, 10**3), (10**17, 10**6))
 
 
-def type_called(name: str) -> str:
-    """The name in `TYPES` of a type, in small letters; ValueError if there is no such type."""
-    if name.lower() not in TYPES:
-        raise ValueError(
-            f"{name or 'an empty type'} is not available, types are {', '.join(TYPES)}"
-        )
-    return name.lower()
-
-
 def type_name(kind: pa.DataType) -> str | None:
     """The name of a type that text formats can have, None for any other."""
     return next((name for name, available in TYPES.items() if available == kind), None)

@@ -53,7 +53,7 @@ def decompressed(raw: BinaryIO, compression: str, path: str, size: int) -> Itera
     """
     codec = packing(compression)
     pieces = _PIECES[codec](raw, size) if codec else iter(lambda: raw.read(size), b"")
-    if compression.endswith(JSON_VALUES):
+    if is_laid_out(compression):
         pieces = ObjectLines().lines(pieces)
     held: list[bytes] = []
     length = 0
@@ -81,6 +81,11 @@ def packing(compression: str | None) -> str | None:
     """How a file is compressed, without its layout; None: it is as large as its text."""
     codec = (compression or "").partition("+")[0]
     return codec if codec in _PIECES else None
+
+
+def is_laid_out(compression: str | None) -> bool:
+    """Whether a file is JSON whose values may be no lines."""
+    return (compression or "").endswith(JSON_VALUES)
 
 
 def of_packed(command: str, compression: str | None) -> str:

@@ -8,7 +8,7 @@ from bert_embed.transforms.read.columns import nested_value
 
 _DEPTH = 3  # of objects in which records are looked for, as in `hits.hits` of Elasticsearch
 _MANY = 10  # strings with blanks, of which a record hardly consists
-BULK = "inputs | (.index // .create)._id as $id | {id: $id} + input"  # with `jq -cn`
+BULK = "inputs | (.index // .create // .update)._id as $id | {id: $id} + input"  # with `jq -cn`
 
 
 def unwrapping(record: dict[str, Any], texts: Sequence[str]) -> str | None:
@@ -54,12 +54,10 @@ def _of_columns(record: dict[str, Any], name: str) -> str | None:
 def lists_of_texts(records: Sequence[dict[str, Any]], texts: Sequence[str]) -> str | None:
     """The field of the texts if records have lists there of which most are not of single words.
 
-    Of an object of columns alone `unwrapping` says more.
-
     >>> lists_of_texts([{"text": ["a b.", "c d."]}, {"text": ["e f."]}], ["text"])
     'text'
     """
-    if len(texts) > 1 or (len(records) == 1 and unwrapping(records[0], texts)):
+    if len(texts) > 1:
         return None
     values = [nested_value(record, texts[0]) for record in records]
     words = [word for value in values if isinstance(value, list) for word in value]
@@ -69,7 +67,7 @@ def lists_of_texts(records: Sequence[dict[str, Any]], texts: Sequence[str]) -> s
 
 def is_action(record: Mapping[str, Any]) -> bool:
     """Whether a record is what a bulk file of Elasticsearch has before each document."""
-    inner = record.get("index", record.get("create"))
+    inner = record.get("index", record.get("create", record.get("update")))
     return len(record) == 1 and isinstance(inner, dict) and all(key[:1] == "_" for key in inner)
 
 

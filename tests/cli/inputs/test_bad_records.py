@@ -95,7 +95,7 @@ def test_an_array_that_is_cut_fails_the_run(run):
 @pytest.mark.parametrize("text", ["[[]]", "[null]", "[1, 2]", "[]\n[]"])
 def test_an_array_of_no_records_is_refused(run, text):
     said = "does not begin with JSON lines"
-    run.refused({"in/in.json": text}, said)
+    run.refused({"in/in.json": text, "in/b.json": "[]"}, f"in.json {said}")
     beside = {"in/in.json": text, "in/a.json": [{"id": 1, "text": "one"}]}
     run(beside, code=0 if text == "[]\n[]" else 2)
     assert (f"in.json {said}" in run.err) == (text != "[]\n[]")

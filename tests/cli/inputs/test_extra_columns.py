@@ -196,6 +196,7 @@ def test_what_tables_cannot_pass_through_is_named(tmp_path, run, asked, column, 
 
 
 VIEWS = pa.array([["x"], ["y", "z"], None], pa.list_(pa.string_view()))
+JSONS = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(["{}"], pa.json_()))
 UUIDS = pa.array([bytes(15) + b"\5"], pa.binary(16)).cast(pa.uuid())
 UUIDS = pa.ListArray.from_arrays(pa.array([None, 0, 1], pa.int32()), UUIDS)
 BOOLS = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, None], pa.int8()))
@@ -236,6 +237,7 @@ D = decimal.Decimal
         ("c", [pa.array([[1], None, [2, 3]], pa.list_view(pa.int64()))], [[1], None, [2, 3]], None),
         ("c", [pa.array(['{"n": 1}'], pa.json_())], ['{"n": 1}'], "string"),
         ("c", [BOOLS], [1, None], "int8"),
+        ("c", [JSONS], [["{}"]], None),
         ("c", [UUIDS], [None, ["00000000-0000-0000-0000-000000000005"]], None),
         ("c.year", [pa.array([{"year": 2024}, None])], [2024, None], "int64"),
     ],

@@ -69,7 +69,7 @@ def test_examples_need_no_suffix(tmp_path, run, examples, name):
     assert rows(run(tmp_path / "in"))["id"] == IDS  # all of a folder but what tells of them
 
 
-BESIDE = ["README.md", "LICENSE", "README_de.txt", "unload_manifest"]
+BESIDE = ["README.md", "LICENSE", "README_de.txt", "load.sql", "unload_manifest"]
 BESIDE_JSON = ["dataset_infos.json", "metadata.json", "schema.json", "features.json"]
 
 
@@ -78,7 +78,7 @@ def test_what_stands_beside_data_is_left_out_and_told(tmp_path, run):
     beside = {f"in/{name}": text for name, text in files.items()}
     output = run({"in/data/a.jsonl": LINES} | beside)
     assert rows(output)["id"] == IDS
-    assert "8 files are beside the data and are skipped (LICENSE 1, README.md 1, " in run.out
+    assert "9 files are beside the data and are skipped (LICENSE 1, README.md 1, " in run.out
     assert record(output)["input"]["skipped_files"] == dict.fromkeys(files, 1)
     # A table is data whatever its name, and so are files without a suffix whose format is said.
     tables = {"d/notice.csv": CSV, "d/a.csv": CSV, "d/LICENSE.csv.gz": CSV}
@@ -177,6 +177,7 @@ BY_ID = {each["id"]: each["text"] for each in DOCUMENTS}
             [ACTION, DOCUMENTS[0]] * 2,
             "has a line of Elasticsearch's bulk API before each",
         ),
+        ("a.json", [{"update": {"_id": "7"}}, {"doc": DOCUMENTS[0]}], "bulk API before each"),
         ("a.json", [{"queries": {"q": "a b"}, "corpus": BY_ID}], "jq -c '.corpus | to_entries[]"),
         ("a.json", [BY_ID], "if it holds texts by their ids: jq -c 'to_entries[] | {id: .key,"),
         ("a.json", f"{DOCUMENTS[0]}\n" * 2, "of what Python prints, python3 -c 'import ast, json,"),
@@ -228,12 +229,12 @@ def test_what_may_not_be_meant_is_noted(tmp_path, run, files, note):
 
 
 @pytest.mark.parametrize("ids", [[], ["id"]])
-@pytest.mark.parametrize("name", ["in.jsonl", "one.jsonl", "in.parquet"])
+@pytest.mark.parametrize("name", ["in.jsonl", "one.jsonl", "in.parquet", "one.parquet"])
 def test_lists_of_texts_are_not_taken_for_words(tmp_path, run, name, ids):
-    texts = [["the bank.", "the river."], ["more of it."]][: 1 if name == "one.jsonl" else 2]
+    texts = [["the bank.", "the river."], ["more of it."]][: 1 if "one" in name else 2]
     records = [{"text": text} | dict.fromkeys(ids, f"d{at}") for at, text in enumerate(texts)]
     path = tmp_path / name
-    if name == "in.parquet":
+    if "parquet" in name:
         pq.write_table(pa.Table.from_pylist(records), path)
     else:
         run.written({name: records})

@@ -123,6 +123,9 @@ def test_tables_on_cloud_storage(tmp_path, run, gcs):
     far, near = run(f"{url}/*", "far", block_bytes=60), run(tmp_path / "in", "near", block_bytes=60)
     assert rows(far) == rows(near)
     assert record(far)["counts"]["embedded"] == 5 * len(TEXTS)
+    for name, data in (("a.jsonl", records * 9), ("b.jsonl", json.dumps(table.to_pylist()))):
+        gcs.client.bucket("tables").blob(f"array/{name}").upload_from_string(data)
+    run.refused("gs://tables/array", "b.jsonl holds a JSON array, not a record a line", "none")
 
 
 @pytest.mark.parametrize(
@@ -178,6 +181,7 @@ def test_names_with_commas_and_colons_are_found_whole(tmp_path, run, tiny_bundle
     [
         ("a,one\nb,two\n", "--csv_header names the"),
         ("id~text\n1~a\n", "--csv_separator says"),
+        ("id;text;a,b,c\n1;x;\n", "--csv_separator says"),
         ("# of today\nid,text\na,one\n", "grep -v '^#' FILE"),
         ("# of, today\nid,text\na,one\n", "grep -v '^#' FILE"),
         ("id,text\na,'one, two'\nb,two\nc,three\nd,four\n", "single quotes around fields"),

@@ -180,13 +180,6 @@ def test_what_a_file_holds_is_read_whatever_it_is_called(read, name, data):
     assert set(reasons) <= {"empty text"}
 
 
-def test_all_records_of_a_small_file_are_looked_at(tmp_path):
-    """Whether they are one or two decides what an object of lists is."""
-    for data in (RECORDS.strip(), ARRAY, gzip.compress(RECORDS.strip())):
-        (tmp_path / "in.json").write_bytes(data)
-        assert first_lines(list_input([str(tmp_path)]).files[0]).count == 2
-
-
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
 def test_carriage_returns_in_a_long_first_line_end_none(read, name):
     one = b"one\rtwo " + b"three " * 1000 + b"\nfour\rfive\n"
