@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from bert_embed.pipeline.run.plan import Source, Work
 from bert_embed.pipeline.runners.beam import BeamFlags
 from bert_embed.results.chain import EarlierLists
 from bert_embed.results.names import kinds_of
-from bert_embed.results.run_record import QueryRows, read_record
+from bert_embed.results.run_record import Load, QueryRows, read_record
 from bert_embed.storage.files import FileInfo, join
 from bert_embed.storage.gcs import QUICK
 from bert_embed.transforms.bigquery.client import (
@@ -282,17 +282,16 @@ def find_load(work: Work, name: TableName, state: OutputState, loaded: bool) -> 
     found = state.record if loaded else None
     is_same = found is not None and (found.run, found.table) == (load.run, load.requested)
     loads = found.loads if found and is_same else {}
-    recorded = {kind for kind, done in loads.items() if done.job is not None}
     try:
-        return _checked_load(load, work, recorded)
+        return _checked_load(load, work, {kind: one for kind, one in loads.items() if one.job})
     except (NoCredentials, StorageError) as error:
         if not work.options.dry_run:
             raise
         return replace(load, states=dict.fromkeys(load.kinds, f"was not looked at: {error}"))
 
 
-def _checked_load(load: TableLoad, work: Work, recorded: set[str]) -> TableLoad:
-    """The load with its tables' states; `recorded` are the kinds that are loaded already."""
+def _checked_load(load: TableLoad, work: Work, recorded: Mapping[str, Load]) -> TableLoad:
+    """The load with its tables' states; `recorded` are those of kinds that were done."""
     extra = work.columns.extra
     with bigquery_client(load.project) as client:
         with translate_errors(f"--output_table: jobs of project {load.project} cannot be run"):
@@ -301,7 +300,7 @@ def _checked_load(load: TableLoad, work: Work, recorded: set[str]) -> TableLoad:
         for kind in load.kinds:
             with translate_errors(f"output_table {load.table_of(kind)}", "output_table"):
                 table = KindTable(client, load, kind)
-                how = "exists" if table.check(extra, kind in recorded) else "is to be made"
+                how = "exists" if table.check(extra, recorded.get(kind)) else "is to be made"
                 states[kind] = f"{how}, in {table.location}"
                 if work.options.job.runs_here:
                     _check_may_load(client, load.table_of(kind))

@@ -196,11 +196,11 @@ class KindTable:
                 return self.describe(table)
         return table
 
-    def check(self, extra: pa.Schema | None, is_loaded: bool = False) -> bool:
+    def check(self, extra: pa.Schema | None, recorded: Load | None = None) -> bool:
         """Returns whether the table is there.
 
         InputError if the table cannot take vectors and extra columns.
-        `is_loaded` says that the run's record has its load: only who started a job may see it.
+        `recorded` is the load in the run's record: only who started a job may see it.
         """
         from google.api_core.exceptions import NotFound
 
@@ -236,16 +236,19 @@ class KindTable:
                     f"{parts.field}, which these do not have: name it in extra_columns",
                     "extra_columns",
                 )
-        must_be_empty = self.load.disposition == "fail" and not is_loaded
+        is_again = self.load.again and recorded and not _is_kind_loaded(self, recorded)
+        must_be_empty = self.load.disposition == "fail" and (is_again or not recorded)
         count = self.rows() if must_be_empty else 0
-        if count and last_done(named_jobs(self.client, self.location, self.job_name)) is None:
+        if count and (
+            is_again or last_done(named_jobs(self.client, self.location, self.job_name)) is None
+        ):
             raise self._refused(
                 f" has {counted(count, 'row')} already, and write_disposition is fail: choose "
                 "append or truncate, or another table",
                 "write_disposition",
             )
         self._check_vectors(table)
-        if self.compared is not None and not is_loaded:
+        if self.compared is not None and not recorded:
             jobs = named_jobs(self.client, self.location, self.job_name)
             if not any(self.is_ours(job) and not job.error_result for job in jobs):
                 self.check_unchanged(table)

@@ -71,6 +71,7 @@ SCENARIOS = [
     *(f"a {how}; kill a; a {how}; has A" for how in DISPOSITIONS),
     *(f"a {how}; kill a; b append; a {how}; has A B" for how in ("append", "fail")),
     "a append; kill a; b append project=other-project; a append; has A B",
+    "a fail; b append; a fail overwrite => full; a fail => nothing; has A B",
     "a truncate; kill a; b append project=other-project; a truncate; has A",
     "a append; lose a; a append overwrite; has A",
     # An empty table takes any vectors, and says which.
@@ -89,6 +90,7 @@ SAID = {
     "nothing": "nothing to do",
     "kept": "not loaded again",
     "refused": "holds other vectors than this run",
+    "full": "has 8 rows already, and --write_disposition is fail",
     "lacking": "the table lacks 2 documents of skipped blocks: the same command without --skip_bl",
 }
 
@@ -117,7 +119,7 @@ def test_a_table_has_each_row_once_whatever_comes(bigquery, dataset, into, tmp_p
                 folder = next((word for word in more if word in ("elsewhere", "new")), name)
                 flags = dict(word.split("=") for word in more if "=" in word)
                 flags |= {"overwrite": True} if "overwrite" in more else {}
-                code = 2 if wanted == "refused" else 0
+                code = 2 if wanted in ("refused", "full") else 0
                 said = "".join(into(name, disposition, folder, code, **flags))
                 assert code or record(tmp_path / folder)["status"] == "done"
                 assert SAID.get(wanted, "") in said, step
