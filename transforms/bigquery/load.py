@@ -415,7 +415,7 @@ class _Loader:
         if job.ended is None:  # the answer to an upload says less
             job.reload(timeout=PATIENCE)
         rows = target.rows()
-        modified = self._modified(job, rows, described=not is_kept) if now else None
+        modified = self._modified(job, rows, now, described=now and not is_kept)
         return Load(
             job=job.job_id,
             documents=documents,
@@ -425,17 +425,18 @@ class _Loader:
             now=now,
         )
 
-    def _modified(self, job: Any, rows: int, described: bool) -> datetime | None:
-        """When a job that ended now changed the table; None if others replaced its rows since.
+    def _modified(self, job: Any, rows: int, now: bool, described: bool) -> datetime | None:
+        """When a job changed the table; None if others may have changed it since.
 
-        `rows` are those that there are; after a load that replaced all there must be its own.
+        Those that add rows to what a job loaded that ended `now` do not count; after one that
+        replaced all, `rows`, those that there are, must be its own.
         """
         from google.api_core.exceptions import PreconditionFailed
 
         table = self.target.client.get_table(self.target.name.path, timeout=PATIENCE)
         own_rows = getattr(job, "output_rows", None)  # which a copy does not tell
-        is_other = table.modified > job.ended or own_rows not in (None, rows)
-        if self.target.load.replaces and is_other:
+        is_other, replaces = table.modified > job.ended, self.target.load.replaces
+        if (is_other and not now) or (replaces and (is_other or own_rows not in (None, rows))):
             return None
         try:
             return (self.target.describe(table) if described else table).modified

@@ -68,7 +68,7 @@ SCENARIOS = [
     "a append; delete a1; a append => kept; has a0 a2 a3",
     "a append; b truncate; a append; has B; a append overwrite; has A B; a append; c append; "
     "a append; a append new; has A B C",
-    *(f"a {how}; kill a; a {how}; has A" for how in DISPOSITIONS),
+    *(f"a {how}; kill a; a {how}; a {how} overwrite => nothing; has A" for how in DISPOSITIONS),
     *(f"a {how}; kill a; b append; a {how}; has A B" for how in ("append", "fail")),
     "a append; kill a; b append project=other-project; a append; has A B",
     "a fail; b append; a fail overwrite => full; a fail => nothing; has A B",

@@ -203,10 +203,10 @@ class _Handler(Answering):
             answer = {"error": {"code": 409, "message": message, "errors": errors}}
             self._send(409, {}, json.dumps(answer).encode())
             return
-        self._note(request, name)
-        status, headers, answered = self._ask(json.dumps(request).encode())
         if name and not request["configuration"].get("dryRun"):
             self.known[name] = name
+        self._note(request, name)
+        status, headers, answered = self._ask(json.dumps(request).encode())
         if upload and "location" in headers:
             session = re.sub(r"http://[^/]+", f"http://{self.headers['Host']}", headers["location"])
             headers["location"] = session
