@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         rows = table(args.file, args.folder, model=args.model, text_column=args.text_column)
-    except ValueError as error:
+    except (ValueError, bert_embed.RunFailed) as error:  # which too many bad records are
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

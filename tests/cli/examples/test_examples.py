@@ -135,7 +135,11 @@ def test_the_table_of_precisions_shows_what_each_loses(minilm, tmp_path, capsys)
     assert sizes[0] > sizes[1] > sizes[2]
     tenth = [float(re.findall(r"\d\.\d{3}", row)[3]) for row in rows[1:3]]
     assert 1 >= tenth[0] > tenth[1] > 0.3
-    assert compare_precisions.main([str(tmp_path / "none"), str(tmp_path / "out")]) == 2
+    write_json(tmp_path / "bad", {"title": "a"}, {"title": 7})
+    for source in ("none", "bad"):
+        assert (
+            compare_precisions.main([str(tmp_path / source), str(tmp_path / "new"), words[2]]) == 2
+        )
 
 
 TOPICS = {"money": ["money", "vault"], "water": ["river", "water"]}
