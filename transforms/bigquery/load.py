@@ -236,12 +236,11 @@ class KindTable:
                     f"{parts.field}, which these do not have: name it in extra_columns",
                     "extra_columns",
                 )
-        is_again = self.load.again and recorded and not _is_kind_loaded(self, recorded)
-        must_be_empty = self.load.disposition == "fail" and (is_again or not recorded)
-        count = self.rows() if must_be_empty else 0
-        if count and (
-            is_again or last_done(named_jobs(self.client, self.location, self.job_name)) is None
-        ):
+        fails = self.load.disposition == "fail"
+        fails = fails and not (recorded and _is_kind_loaded(self, recorded))
+        count = self.rows() if fails else 0
+        done = last_done(named_jobs(self.client, self.location, self.job_name)) if count else None
+        if count and (recorded or not done or _is_newer(table, done.ended)):
             raise self._refused(
                 f" has {counted(count, 'row')} already, and write_disposition is fail: choose "
                 "append or truncate, or another table",

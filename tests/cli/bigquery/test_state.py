@@ -71,7 +71,8 @@ SCENARIOS = [
     *(f"a {how}; kill a; a {how}; a {how} overwrite => nothing; has A" for how in DISPOSITIONS),
     *(f"a {how}; kill a; b append; a {how}; has A B" for how in ("append", "fail")),
     "a append; kill a; b append project=other-project; a append; has A B",
-    "a fail; b append; a fail overwrite => full; a fail => nothing; has A B",
+    "a fail; b append; a fail overwrite => full; a fail => nothing; has A B; drop; b append; "
+    "a fail => full; a fail elsewhere => full; has B",
     "a truncate; kill a; b append project=other-project; a truncate; has A",
     "a append; lose a; a append overwrite; has A",
     # An empty table takes any vectors, and says which.
@@ -90,7 +91,7 @@ SAID = {
     "nothing": "nothing to do",
     "kept": "not loaded again",
     "refused": "holds other vectors than this run",
-    "full": "has 8 rows already, and --write_disposition is fail",
+    "full": " rows already, and --write_disposition is fail",
     "lacking": "the table lacks 2 documents of skipped blocks: the same command without --skip_bl",
 }
 
