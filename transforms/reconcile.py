@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindows
@@ -103,7 +104,10 @@ class _SumBundle(beam.DoFn):
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         if self._totals.counts:
-            yield GlobalWindows.windowed_value_at_end_of_window(self._totals)
+            yield GlobalWindows.windowed_value_at_end_of_window((_ALL, self._totals))
+
+
+_ALL = 0  # the one key of what is gathered
 
 
 def reconcile(
@@ -117,9 +121,20 @@ def reconcile(
     """
     several = [block_records] if isinstance(block_records, beam.PCollection) else block_records
     sums = [one | f"SumBundles{n}" >> beam.ParDo(_SumBundle()) for n, one in enumerate(several)]
-    every = sums | "Sums" >> beam.Flatten()
-    totals = every | "Sum" >> beam.CombineGlobally(SumBlockRecords()).as_singleton_view()
-    return planned | "Reconcile" >> beam.Map(verdict, totals)
+    plan = planned | "Key plan" >> beam.Map(lambda planned: (_ALL, planned))
+    gathered = (*sums, plan) | "All" >> beam.Flatten() | "Gather" >> beam.GroupByKey()
+    return gathered | "Reconcile" >> beam.MapTuple(_compared)
+
+
+def _compared(_: int, gathered: Iterable[Any]) -> Verdict:
+    """The verdict of one PlannedWork and Totals, in any order."""
+    planned, totals, summing = None, Totals(), SumBlockRecords()
+    for one in gathered:
+        if isinstance(one, PlannedWork):
+            planned = one
+        else:
+            totals = summing.add_input(totals, one)
+    return verdict(required(planned, "plan"), totals)
 
 
 def with_listing(verdict: Verdict, folder: OutputFolder, run: str) -> Verdict:

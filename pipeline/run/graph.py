@@ -18,7 +18,8 @@ from bert_embed.transforms.deleted import WriteDeleted
 from bert_embed.transforms.examples import example_files
 from bert_embed.transforms.increments import CompareKeys, compare_documents
 from bert_embed.transforms.infer import BlockModelHandler, EmbedBlocks
-from bert_embed.transforms.ledger import judged, judged_changes
+from bert_embed.transforms.ledger import Verdict, judged, judged_changes
+from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.plan import PlanBlocks
 from bert_embed.transforms.read.reader import parts_of
 from bert_embed.transforms.reconcile import reconcile, recorded, with_listing
@@ -60,11 +61,11 @@ def build(
         write = write_vectors(run.output, run.fingerprint, options.output_format, work.metadata)
         blocks = blocks | "Embed" >> EmbedBlocks(handler or model_handler(run, place))
     written = blocks | "Write" >> beam.ParDo(write)
-    verdict = reconcile((*finished, written), planned) | "Check files" >> beam.Map(
-        with_listing, run.folder, run.fingerprint
+    verdict = reconcile((*finished, written), planned) | "Judge" >> beam.Map(
+        _judged,
+        *(run.folder, run.fingerprint, options.max_rejected),
+        truncates=options.write_disposition == "truncate",
     )
-    truncates = options.write_disposition == "truncate"
-    verdict |= "Judge" >> beam.Map(judged, options.max_rejected, truncates)
     if changes is not None and run.keys is not None:
         # BigQuery's ids are strings.
         ids = {"id_type": "string"} if FORMATS[options.output_format].loads else {}
@@ -82,6 +83,12 @@ def build(
     older = work.skipped and work.skipped.older
     settings_of_end = run.output, record, time.time(), older, run.keeps_texts
     verdict | "Record" >> beam.FlatMap(recorded, *settings_of_end)
+
+
+def _judged(
+    verdict: Verdict, folder: OutputFolder, run: str, allowed: str, truncates: bool
+) -> Verdict:
+    return judged(with_listing(verdict, folder, run), allowed, truncates)
 
 
 def model_handler(run: EmbedRun, place: str) -> BlockModelHandler:

@@ -71,9 +71,9 @@ def test_only_plan_and_account_gather(tmp_path, files, tiny_bundle, granularity,
     assert grouping == {
         "Plan/Spread/ReshufflePerKey/GroupByKey",  # of where to read, dealt out to all workers
         "Plan/SpreadBegun/ReshufflePerKey/GroupByKey",  # of what earlier attempts have begun
-        "Sum/CombinePerKey/GroupByKey",  # of sums of reports, one a bundle
+        "Gather",  # of the plan and of sums of reports, one a bundle
     }
-    assert waiting == {"Reconcile"}
+    assert waiting == set()
 
 
 def test_what_is_asked_of_the_keys_gathers_by_bucket(tmp_path, files, tiny_bundle):
