@@ -213,8 +213,8 @@ def test_an_object_replaced_while_it_is_read_fails_by_name(proxied, place, job, 
     blob.upload_from_string(gzip.compress(text) if suffix.endswith("gz") else text)
 
     def replace_late(method, path):
-        # The first three are the command line's looks.
-        if "alt=media" in path and "new." in path and next(seen) == 4:
+        # The first four are the command line's looks, one of them at what the suffix names.
+        if "alt=media" in path and "new." in path and next(seen) == 5:
             place.bucket.blob(f"new.{suffix}").upload_from_string(text[::-1])
 
     proxied.fault = replace_late
