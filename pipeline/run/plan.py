@@ -501,7 +501,13 @@ _COLLECTIONS = (
         rb"(%.*\n\s*)*@\w+\{|TY  - |PMID- |%0 |FN (Clarivate|Thomson)",
         *("references", "bibtexparser, rispy or nbib"),
     ),
+    (
+        rb"# (newdoc|newpar|sent_id|text|global)\b.*=|1\t(\S+\t){8}|-DOCSTART-",
+        *("sentences of CoNLL", "conllu or nltk"),
+    ),
+    (rb"(<http\S+>|_:\w+) <http|@prefix ", "triples", "rdflib"),
     (rb"(---\s+)?- ?\w+: .*\n +\w+: ", "YAML", "PyYAML"),
+    (rb'msgid "', "translations", "polib"),
     (
         rb"(?i:(--\s+)?(insert into|create table|drop table|begin transaction|pragma \w+=)"
         rb"|(--\s+)+(\w+ )?(\w*sql|mariadb) |/\*M?!\d|set \w+ = )",

@@ -112,6 +112,11 @@ OF_MANY_DOCUMENTS = [
     ("a.bib", "@article{a,\n title={x}\n}\n", "references"),
     ("b.bib", "% Encoding: UTF-8\n\n@article{a,\n", "references"),
     ("savedrecs.txt", "FN Clarivate Analytics Web of Science\nVR 1.0\nPT J\n", "references"),
+    ("a.conllu", "# text = Hi\n1\tHi\thi\n", "sentences of CoNLL"),
+    ("eng.train", "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\n", "sentences of CoNLL"),
+    ("b.conllu", "1" + "\tx" * 9 + "\n", "sentences of CoNLL"),
+    ("a.nt", '_:b0 <http://a> "the bank" .\n', "triples"),
+    ("a.po", 'msgid "the bank"\nmsgstr "das Ufer"\n', "translations"),
     ("a.yaml", "- id: a\n  text: the bank\n", "YAML"),
     ("pages1.xml-p1p41242", "<mediawiki>\n<page>\n", "markup"),  # as Wikipedia names its dumps
     ("a.nxml", '\ufeff<?xml version="1.0"?>\n<article/>\n', "markup"),
