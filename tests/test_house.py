@@ -72,7 +72,7 @@ NO_TEXT = {
     "_specs",
     "_keyed",
 }
-NO_TEXT |= {"_judged", "_compared", "_attach_skips", "earlier_files", "_SumBundle"}
+NO_TEXT |= {"checked", "_compared", "_attach_skips", "earlier_files", "_SumBundle"}
 NO_TEXT |= {"_counts", "_is_marked", "_written_pieces", "_with_files"}
 # These are steps of other people's pipelines, whose elements and errors are their own.
 ADAPTERS = {"_Place", "_row", "_picked", "item_document", "_placed", "_checked", "_split"}

@@ -21,6 +21,7 @@ from bert_embed.transforms.ledger import (
     ReconcileError,
     Totals,
     Verdict,
+    judged,
     listing_hash,
     of_parts,
     result_of,
@@ -137,7 +138,14 @@ def _compared(_: int, gathered: Iterable[Any]) -> Verdict:
     return verdict(required(planned, "plan"), totals)
 
 
-def with_listing(verdict: Verdict, folder: OutputFolder, run: str) -> Verdict:
+def checked(
+    verdict: Verdict, folder: OutputFolder, run: str, allowed: str, truncates: bool
+) -> Verdict:
+    """The verdict once all is written: of what is there, and of how much was rejected."""
+    return judged(_with_listing(verdict, folder, run), allowed, truncates)
+
+
+def _with_listing(verdict: Verdict, folder: OutputFolder, run: str) -> Verdict:
     """The verdict with the problems that a listing of the output shows, once all is written.
 
     What was counted must be there, not only what is there be whole: files that vanished together

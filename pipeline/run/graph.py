@@ -18,11 +18,10 @@ from bert_embed.transforms.deleted import WriteDeleted
 from bert_embed.transforms.examples import example_files
 from bert_embed.transforms.increments import CompareKeys, compare_documents
 from bert_embed.transforms.infer import BlockModelHandler, EmbedBlocks
-from bert_embed.transforms.ledger import Verdict, judged, judged_changes
-from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.ledger import judged_changes
 from bert_embed.transforms.plan import PlanBlocks
 from bert_embed.transforms.read.reader import parts_of
-from bert_embed.transforms.reconcile import reconcile, recorded, with_listing
+from bert_embed.transforms.reconcile import checked, reconcile, recorded
 from bert_embed.transforms.steps import read_unfinished, without_blocks
 from bert_embed.transforms.tokenize import TokenizeBlocks
 from bert_embed.transforms.write import WriteParts, write_vectors
@@ -62,7 +61,7 @@ def build(
         blocks = blocks | "Embed" >> EmbedBlocks(handler or model_handler(run, place))
     written = blocks | "Write" >> beam.ParDo(write)
     verdict = reconcile((*finished, written), planned) | "Judge" >> beam.Map(
-        _judged,
+        checked,
         *(run.folder, run.fingerprint, options.max_rejected),
         truncates=options.write_disposition == "truncate",
     )
@@ -83,12 +82,6 @@ def build(
     older = work.skipped and work.skipped.older
     settings_of_end = run.output, record, time.time(), older, run.keeps_texts
     verdict | "Record" >> beam.FlatMap(recorded, *settings_of_end)
-
-
-def _judged(
-    verdict: Verdict, folder: OutputFolder, run: str, allowed: str, truncates: bool
-) -> Verdict:
-    return judged(with_listing(verdict, folder, run), allowed, truncates)
 
 
 def model_handler(run: EmbedRun, place: str) -> BlockModelHandler:
