@@ -441,7 +441,7 @@ def _input_file(
     if kind == "parquet":
         compression = None
     elif (suffix, end) in looks or not is_remote(info.path):
-        kind, compression = look_inside(info.path, kind, compression, input_format is not None)
+        kind, compression = look_inside(info, kind, compression, input_format is not None)
     return InputFile(info, kind, compression, info.size)
 
 

@@ -16,7 +16,7 @@ from isal import igzip, isal_zlib
 
 from bert_embed.base.errors import InputError, required
 from bert_embed.results.tf_example import is_framed
-from bert_embed.storage.files import is_remote, open_raw
+from bert_embed.storage.files import is_remote, open_listed, open_raw
 from bert_embed.storage.local import FileInfo, refuse_pointer
 from bert_embed.transforms.parts import TFRECORD
 
@@ -360,15 +360,17 @@ def _reads_as(name: str, start: bytes) -> bool:
     return bool(text) and strange <= _MOST_STRANGE * len(text)
 
 
-def look_inside(path: str, kind: str, packed: str | None, forced: bool) -> tuple[str, str | None]:
+def look_inside(
+    info: FileInfo, kind: str, packed: str | None, forced: bool
+) -> tuple[str, str | None]:
     """Format and compression of a file: as named, or as its first bytes show.
 
     A compressed file is recognized without its suffix, and a plain one with it; so are JSON in
     which an object is not a line, and JSON and Parquet named as text. A format that is `forced`
     stays. InputError: it is no text, or has no line feeds.
     """
-    is_text = kind == "text" and not forced
-    with open_raw(path) as file:
+    path, is_text = info.path, kind == "text" and not forced
+    with open_listed(info) if is_remote(path) else open_raw(path) as file:
         start = file.read(_START)
         start += b"" if b"\n" in start else file.read(_LONG_START)
         if start.startswith(_PARQUET) and not _is_text(start) and not forced:
