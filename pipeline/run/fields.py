@@ -236,9 +236,11 @@ def check_fields(
     `typed` are the extra columns whose type is named.
     """
     json_fields = [fields for fields in looked if fields.is_json]
-    if any(fields.records for fields in json_fields):
-        _check_names(json_fields, columns, typed)
-        _check_values(json_fields, columns, typed)
+    if found := [fields for fields in json_fields if fields.records]:
+        records = tuple(chain.from_iterable(fields.records for fields in found))
+        every = replace(found[0], records=records)  # messages name the first file
+        _check_names(every, json_fields, columns, typed)
+        _check_values(every, json_fields, columns, typed)
     else:
         _check_is_json([file for file in files if file.format == "jsonl" and file.stop])
     for fields in looked:
@@ -272,10 +274,11 @@ def _check_is_json(files: list[InputFile]) -> None:
     )
 
 
-def _check_names(json_fields: list[Fields], columns: Columns, typed: Collection[str]) -> None:
-    """Refuses JSON without a requested field."""
-    records = [record for fields in json_fields for record in fields.records]
-    first = next(fields for fields in json_fields if fields.records)
+def _check_names(
+    every: Fields, json_fields: list[Fields], columns: Columns, typed: Collection[str]
+) -> None:
+    """Refuses JSON without a requested field; `every` has the records of all files."""
+    records = every.records
     for flag, name in columns.requested:
         is_extra, where = flag == "extra_columns", _no_object(name, records)
         if any(fields.has(name, is_extra) for fields in json_fields):
@@ -288,8 +291,8 @@ def _check_names(json_fields: list[Fields], columns: Columns, typed: Collection[
         names |= {f"{name}.{inner}" for name, value in objects for inner in value}
         may_be_texts = flag == "text_column" and len(records) == 1
         program = texts_by_id(records[0], name) if may_be_texts else None
-        cure = f"if it holds texts by their ids: {first.jq(program)}" if program else ""
-        place = f"not in the first records of {first.place}{where}"
+        cure = f"if it holds texts by their ids: {every.jq(program)}" if program else ""
+        place = f"not in the first records of {every.place}{where}"
         raise no_column(flag, name, place, sorted(names), cure)
 
 
@@ -328,23 +331,23 @@ _CAN_HOLD = {
 }
 
 
-def _check_values(json_fields: list[Fields], columns: Columns, typed: Collection[str]) -> None:
+def _check_values(
+    every: Fields, json_fields: list[Fields], columns: Columns, typed: Collection[str]
+) -> None:
     """Refuses JSON whose values a requested field cannot take, or an extra one only by its type."""
-    first = next(fields for fields in json_fields if fields.records)
-    records = tuple(record for fields in json_fields for record in fields.records)
-    _check_types(replace(first, records=records), columns)
+    _check_types(every, columns)
     for fields in json_fields if len(json_fields) > 1 else ():  # of which none may be lost
         if len(fields.records) > 1:
             _check_types(fields, columns)
     for field in columns.extra or ():
         if field.name in typed or type_name(field.type) != "string":
             continue
-        values = _given(nested_value(record, field.name) for record in records)
+        values = _given(nested_value(record, field.name) for record in every.records)
         kinds = {*map(_json_type, values)}
         kind = kinds.pop() if len(kinds) == 1 else None
         if kind not in ("string", None):
             raise UsageError(
-                f"--extra_columns {field.name} is {kind} in the first records of {first.place}; "
+                f"--extra_columns {field.name} is {kind} in the first records of {every.place}; "
                 f"write {field.name}:{kind}, or {field.name}:string for the text that stands there"
             )
 
