@@ -71,8 +71,6 @@ class Embedder:
             `bert_embed.encoder.Encoder` takes them.
         inference_timeout: Seconds without a finished batch after which a call raises
             NoProgressError; None waits for ever.
-        compile_ahead: Whether TensorFlow compiles the programs of all shapes of a batch before the
-            first one, otherwise each when it occurs; JAX compiles those of a call before it.
 
     Attributes:
         runner: Runs rows of token ids.
@@ -91,7 +89,6 @@ class Embedder:
         device: str = "auto",
         load_engine: EngineLoader = load_engine,
         inference_timeout: float | None = None,
-        compile_ahead: bool = False,
         engine: str | None = None,
     ) -> None:
         self.bundle = bundle
@@ -112,7 +109,6 @@ class Embedder:
             loaded,
             self.threads,
             inference_timeout,
-            compile_ahead,
             bundle.heads,
             partial(probe_rows, bundle.config, self.tokenizer),
         )

@@ -81,7 +81,6 @@ class BlockModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, Embedder]):
                 threads=self.threads,
                 inference_timeout=self.inference_timeout,
                 load_engine=self.load_engine or load_engine,
-                compile_ahead=True,
                 **chosen,
             )
 

@@ -1,9 +1,9 @@
 """Defines what an engine is: Backend, a row of the table, and Engine, Graph and Batching."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -87,11 +87,11 @@ class Graph(Protocol):
 class Batching(Protocol):
     """Groups rows to batches, and decides their shapes."""
 
+    compiles: ClassVar[bool]  # whether shapes are compiled, those of a call before it runs
+
     def plan(self, lengths: np.ndarray) -> list[Batch]:
         """Returns the batches of rows of int `[rows]` lengths, which they depend on alone."""
 
-    def ahead(self, batches: Sequence[Batch], everything: bool) -> Sequence[Shape]:
-        """Returns the shapes to compile before batches run: all that can occur, or theirs."""
 
 
 class Engine(Protocol):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from operator import attrgetter
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -46,6 +46,7 @@ class EqualLengths:
     [([1], (1, 9)), ([5], (1, 9)), ([3], (1, 4)), ([0, 2], (2, 3)), ([4], (1, 3))]
     """
 
+    compiles: ClassVar[bool] = False
     budget: int  # most tokens of a batch; a longer row is one by itself
 
     def plan(self, lengths: np.ndarray) -> list[Batch]:
@@ -64,9 +65,6 @@ class EqualLengths:
                 rows = order[at : min(at + most, stop)]
                 batches.append(Batch(rows, (len(rows), length)))
         return batches
-
-    def ahead(self, batches: Sequence[Batch], everything: bool) -> Sequence[Shape]:
-        return ()
 
 
 def pad_rows(
@@ -100,12 +98,14 @@ _ROWS_STEP = 8  # products of fewer rows leave the device's units idle
 
 @dataclass(frozen=True)
 class FixedShapes:
-    """The shapes that batches can have: a few lengths of rows, and two sizes for each.
+    """Batches of few shapes, for engines that compile each: few lengths, and two sizes for each.
 
-    >>> FixedShapes(budget=256, longest=20).shapes
-    [(32, 8), (8, 8), (16, 12), (5, 12), (16, 16), (4, 16), (8, 20), (3, 20)]
+    >>> shapes = FixedShapes(budget=256, longest=20)
+    >>> [(length, shapes.row_counts(length)) for length in shapes.lengths]
+    [(8, [32, 8]), (12, [16, 5]), (16, [16, 4]), (20, [8, 3])]
     """
 
+    compiles: ClassVar[bool] = True
     budget: int  # most tokens of a batch, padding included; a longer row is one by itself
     longest: int  # most tokens of a row
 
@@ -121,19 +121,11 @@ class FixedShapes:
             length += max(_LEAST_STEP, (1 << length.bit_length() - 1) // _STEPS_AN_OCTAVE)
         return [*lengths, self.longest]
 
-    @property
-    def shapes(self) -> list[tuple[int, int]]:
-        """All shapes, each as number of rows and tokens of a row."""
-        return [(rows, length) for length in self.lengths for rows in self.row_counts(length)]
-
     def row_counts(self, length: int) -> list[int]:
         """Returns the numbers of rows that batches of this length can have, descending."""
         counts = (self.budget // part // length for part in _PARTS)
         whole = (max(n // _ROWS_STEP * _ROWS_STEP if n >= _ROWS_STEP else n, 1) for n in counts)
         return sorted({*whole}, reverse=True)
-
-    def ahead(self, batches: Sequence[Batch], everything: bool) -> Sequence[Shape]:
-        return self.shapes if everything else ()
 
     def plan(self, lengths: np.ndarray) -> list[Batch]:
         """Returns the batches, longest rows first; shorter ones complete what has too few."""
@@ -256,7 +248,6 @@ class RowRunner:
         engine: Engine,
         threads: int,
         inference_timeout: float | None = None,
-        compile_ahead: bool = False,
         heads: Mapping[str, Head] | None = None,
         probe: Callable[[], TokenRows] | None = None,
     ) -> None:
@@ -264,9 +255,8 @@ class RowRunner:
 
         `probe` gives rows of ordinary texts, which tell whether the model works at all.
         """
-        self._config, self._engine, self._compile_ahead = config, engine, compile_ahead
+        self._config, self._engine, self._probe = config, engine, probe
         self._threads, self._timeout, self._heads = threads, inference_timeout, heads or {}
-        self._probe = probe
         self._graphs: dict[tuple, Graph] = {}
         self._compiled: set[tuple] = set()
         self._at_once = engine.at_once or threads
@@ -300,9 +290,9 @@ class RowRunner:
             longest = self._config.max_position_embeddings
         prepared = self._prepare(wanted, longest)
         work = _CallRows(self._engine, self._heads, wanted, prepared, rows)
-        if ahead := prepared.batching.ahead(work.batches, self._compile_ahead):
+        if prepared.batching.compiles and work.batches:
             with self._held(len(work.batches)), self._lock:
-                self._compile(prepared, ahead, work.done)
+                self._compile(prepared, work)
         outcomes = self._each(partial(work.attempt, tell=tell), work.batches)
         if any(map(_FAILED, outcomes)):
             work.done.failed = self._bad_rows(work, outcomes)
@@ -363,10 +353,11 @@ class RowRunner:
         with self._held(len(batches)) as at_once:
             return run_each(function, batches, at_once, self._timeout)
 
-    def _compile(self, prepared: _Prepared, shapes: Sequence[Shape], done: EmbeddedRows) -> None:
-        """Compiles each new shape by running a batch of it, on all cores."""
-        key, graph = prepared.key, prepared.graph
-        new = [shape for shape in dict.fromkeys(shapes) if (key, shape) not in self._compiled]
+    def _compile(self, prepared: _Prepared, work: "_CallRows") -> None:
+        """Compiles each new shape of a call by running a batch of it, on all cores."""
+        key, graph, done = prepared.key, prepared.graph, work.done
+        shapes = dict.fromkeys(map(_SHAPE, work.batches))
+        new = [shape for shape in shapes if (key, shape) not in self._compiled]
         if not new:
             return
         _LOG.info("compiling %d programs, one for each shape of a batch", len(new))
