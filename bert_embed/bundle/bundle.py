@@ -62,20 +62,13 @@ def file_sha256(path: str | os.PathLike[str]) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-FORMAT = 7  # increased when older bundles cannot be read, or would give other vectors
+FORMAT = 8  # increased when older bundles cannot be read, or would give other vectors
 AGAIN = "remove the folder and import the model again"
 # Fields that are the same in bundle.json.
 _PLAIN = (
     *("fingerprint", "max_seq_length", "has_pooler", "default_prompt", "source", "licence"),
-    *("int8_word_scales", "similarity", "top_k", "names_pooling"),
+    *("similarity", "top_k", "names_pooling"),
 )
-# What is there only where it is something else.
-_SELDOM: dict[str, Any] = {
-    **{"similarity": "cosine", "top_k": None, "token_dense": [], "heads": {}},
-    "names_pooling": True,
-}
-
-
 # Of models without such vectors
 _WAYS_OUT = {
     "multi": "; BAAI/bge-m3 and colbert-ir/colbertv2.0 make multi-vectors",
@@ -109,9 +102,6 @@ class Bundle:
     default_prompt: str = ""  # name of the prompt that is used by default, "" for none
     source: str = ""  # where the weights come from
     licence: str = ""  # of the weights, "" where it is not stated
-    # How numbers became int8: by "balanced" channels, or, in bundles of earlier versions, with a
-    # scale for each "row" of the word embeddings, or for the whole "table".
-    int8_word_scales: str = "balanced"
     files: Mapping[str, str] = field(default_factory=dict)  # the sha256 of each, by name
     # Where the workers of a job keep what they compile, "" for nowhere. It is code, so bundle.json
     # cannot say it.
@@ -319,9 +309,7 @@ def _read_tensors(bundle: Bundle, file: str) -> dict[str, np.ndarray]:
 def read_bundle(path: str | os.PathLike[str], weights: Container[str] | None = None) -> Bundle:
     """Reads a bundle's description; checks `weights` (None: all) by size, other files by sha256."""
     folder = os.path.abspath(path)
-    metadata = _read_metadata(folder)
-    before = {"int8_word_scales": "table", "default_vectors": ["dense"]}
-    said: dict[str, Any] = {**before, **_SELDOM, **metadata}
+    said = _read_metadata(folder)
     try:
         plain = {name: said[name] for name in _PLAIN}
         config = dict(said["config"])
@@ -351,7 +339,7 @@ def read_bundle(path: str | os.PathLike[str], weights: Container[str] | None = N
             raise InputError(f"{folder}: the bundle's file {name} is missing")
         if (there := stat(file).size) != size:
             raise InputError(f"{folder}: {name} must have {size} bytes, has {there}")
-    if metadata.get("digest") != _digest(metadata):
+    if said.get("digest") != _digest(said):
         raise InputError(f"{folder}: {METADATA} was changed after it was written; {AGAIN}")
     bundle.verify_files([name for name in bundle.files if not is_weights(name)])
     return bundle
@@ -399,9 +387,7 @@ def write_metadata(folder: str | os.PathLike[str], bundle: Bundle) -> None:
         name: {"sha256": file_sha256(root / name), "size": (root / name).stat().st_size}
         for name in names
     }
-    usual = _SELDOM if bundle.heads else {**_SELDOM, "default_vectors": ["dense"]}
-    said = {name: one for name, one in bundle.described().items() if one != usual.get(name, ...)}
-    metadata: dict[str, Any] = {"format": FORMAT, **said, "files": files}
+    metadata: dict[str, Any] = {"format": FORMAT, **bundle.described(), "files": files}
     metadata["digest"] = _digest(metadata)
     text = json.dumps(metadata, indent=2, sort_keys=True) + "\n"
     Path(root, METADATA).write_text(text, encoding="utf-8")

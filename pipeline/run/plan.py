@@ -179,8 +179,6 @@ def described(
     needs_tokens, config = text_spec.needs_tokens, bundle.config
     heads = head_settings(bundle, text_spec)
     queries, similarity = query_prompt(bundle, text_spec.prompt), bundle.similarity
-    # Bundles of one model may hold different files for int8, by the version that wrote them.
-    scales = {"int8_word_scales": bundle.int8_word_scales}
     return {
         "format": OUTPUT_FORMAT,
         "model": bundle.fingerprint,
@@ -197,7 +195,7 @@ def described(
         **({"heads": heads} if heads else {}),
         **({"query_prompt": queries} if queries else {}),
         **({} if similarity == "cosine" else {"similarity": similarity}),
-        **(scales if options.precision == "int8" else {}),
+        **({"int8_word_scales": "balanced"} if options.precision == "int8" else {}),
     }
 
 

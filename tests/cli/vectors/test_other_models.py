@@ -1,8 +1,6 @@
-"""Runs of other models: static ones, those with other tokenizers, int8 files of earlier bundles."""
+"""Runs of other models: static ones, those with other tokenizers, numbers of many sizes in int8."""
 
 import json
-import shutil
-from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -10,7 +8,6 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import bert_embed
-from bert_embed.bundle.bundle import read_bundle, write_metadata
 from bert_embed.encoder import Encoder
 from tests.support.command import record, vectors, write_json
 from tests.support.models import static
@@ -74,21 +71,6 @@ def test_vectors_of_zeros_are_told_of(tmp_path, run, here):
     assert "2 vectors are all zeros: their cosine with any other is 0 here" in run.out
     assert record(output)["zero_vectors"] == 2
     assert "2 of zeros" in (output / "report.html").read_text("utf-8")
-
-
-def test_only_int8_runs_of_older_bundles_are_other_runs(tiny_bundle, tmp_path, run):
-    """Of a bundle whose int8 file has one scale for all words."""
-    older = shutil.copytree(tiny_bundle, tmp_path / "older")
-    described = read_bundle(older)
-    (older / "bundle.json").unlink()
-    write_metadata(older, replace(described, int8_word_scales="table"))
-    for precision, scales in (("float32", None), ("int8", "balanced")):
-        new, old = (
-            record(run({"in.txt": "the bank of the river\n"}, **flags, precision=precision))
-            for flags in ({"to": f"new-{precision}"}, {"to": precision, "model": older})
-        )
-        assert (new["run"] == old["run"]) == (precision == "float32")
-        assert new["vectors"].get("int8_word_scales") == scales
 
 
 def test_a_word_of_small_numbers_is_as_exact_as_one_of_large_numbers(tmp_path):
