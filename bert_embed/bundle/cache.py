@@ -363,7 +363,7 @@ def package_variables() -> dict[str, str]:
 
 
 def call_apart(what: str, function: str, *arguments: Any, **options: Any) -> None:
-    """Calls a function of ours in a new process, and waits for it; logs its warnings here."""
+    """Calls a function of ours in a new process, and waits for it."""
     # TensorFlow prints notes at every start, so stderr is shown only if the process fails.
     done = subprocess.run(
         [sys.executable, "-m", __name__],
@@ -374,8 +374,6 @@ def call_apart(what: str, function: str, *arguments: Any, **options: Any) -> Non
     )
     if done.returncode == _REFUSED and done.stdout:
         raise pickle.loads(done.stdout)
-    for name, message in pickle.loads(done.stdout) if done.stdout else ():
-        logging.getLogger(name).warning("%s", message)
     if done.returncode:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()[-_LINES:]
         raise RuntimeError("\n".join([f"{what} ended with code {done.returncode}:", *lines]))
@@ -388,23 +386,17 @@ def import_apart(source: str | Path, dest: Path, **options: Any) -> None:
 
 
 def _main() -> int:
-    from logging.handlers import BufferingHandler  # whoever imports this file does without
-
-    answer, warned = os.dup(1), BufferingHandler(sys.maxsize)
-    warned.setLevel(logging.WARNING)
-    logging.getLogger("bert_embed").addHandler(warned)
+    answer = os.dup(1)
     os.dup2(2, 1)  # what libraries print must not mix with the answer
     function, arguments, options = pickle.load(sys.stdin.buffer)
-    said: Any = None
     try:
         pkgutil.resolve_name(function)(*arguments, **options)
     except (InputError, OSError) as error:
         as_it_is = isinstance(error, InputError) or is_passing(error) or error.errno == errno.EROFS
-        said = error if as_it_is else InputError(str(error))
-    code = 0 if said is None else _REFUSED
-    with open(answer, "wb") as file:
-        pickle.dump(said or [(one.name, one.getMessage()) for one in warned.buffer], file)
-    return code
+        with open(answer, "wb") as file:
+            pickle.dump(error if as_it_is else InputError(str(error)), file)
+        return _REFUSED
+    return 0
 
 
 if __name__ == "__main__":

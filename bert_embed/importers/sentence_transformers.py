@@ -1,6 +1,5 @@
 """Reads the settings of a sentence-transformers folder, such as pooling, Dense and prompts."""
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
@@ -138,7 +137,6 @@ def check_widths(modules: Iterable[Module], width: int, source: Path) -> int:
     return width
 
 
-_LOG = logging.getLogger(__name__)
 _PACKAGE = "sentence_transformers."
 _PYLATE_DENSE = "pylate.models.Dense.Dense"  # the same as the package's own
 MODEL = "config_sentence_transformers.json"
@@ -473,17 +471,9 @@ def read_prompts(values: FileSettings) -> dict[str, str]:
 
 
 def _read_similarity(values: FileSettings, task: str) -> str:
-    """Returns how dense vectors are compared; warns where sparse ones would be so."""
-    usual = "dot" if task == "fill-mask" else "cosine"
-    similarity = values.get("similarity_fn_name") or usual
-    if similarity not in SIMILARITIES:
-        known = ", ".join(SIMILARITIES)
-        raise values.error(f"similarity_fn_name must be one of {known}, got {similarity!r}")
-    if task == "feature-extraction":
-        return str(similarity)
-    if task == "fill-mask" and similarity != usual:
-        _LOG.warning(
-            "%s: similarity_fn_name is %s, but sparse vectors are compared by their dot product",
-            *(values.path, similarity),
-        )
-    return "cosine"
+    """Returns how dense vectors are compared; sparse ones always by their dot product."""
+    known = ("dot",) if task == "fill-mask" else SIMILARITIES
+    similarity = values.get("similarity_fn_name") or known[0]
+    if similarity not in known:
+        raise values.error(f"similarity_fn_name must be {' or '.join(known)}, got {similarity!r}")
+    return str(similarity) if task == "feature-extraction" else "cosine"

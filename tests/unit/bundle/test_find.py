@@ -16,7 +16,6 @@ from bert_embed.bundle.cache import cache_folder, call_apart
 from bert_embed.bundle.find import resolve_model
 from tests.support.command import files_of_at_most, flip
 from tests.support.models.folder import change, imported, refused, snapshot_folder
-from tests.support.models.heads import write_splade
 from tests.support.models.sentence_transformers import write_sentence_transformers
 from tests.support.models.tiny import write_tiny_huggingface
 
@@ -115,14 +114,6 @@ def test_a_folder_of_half_precision_is_imported_by_the_process_apart(source, cac
     rounded = {name: array.astype(dtype).astype(np.float32) for name, array in tensors.items()}
     write_tiny_huggingface(source, changes=rounded)
     assert found.fingerprint == imported(source.parent).fingerprint
-
-
-def test_what_an_import_warns_of_reaches_the_caller(source, cache, apart, caplog):
-    write_splade(source)
-    said = json.dumps({"model_type": "SparseEncoder", "similarity_fn_name": "cosine"})
-    change(source, {"config_sentence_transformers.json": said})
-    resolve_model(source)
-    assert "similarity_fn_name is cosine, but sparse vectors are compared by" in caplog.text
 
 
 @pytest.mark.parametrize("beside", [True, False])

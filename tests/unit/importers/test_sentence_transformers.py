@@ -212,7 +212,7 @@ def test_a_module_that_is_not_computed_is_refused_by_name(tmp_path, kinds, messa
         (MODEL, {"prompts": {"query": "[CLS] a: "}}, r"query holds the special token \[CLS\], wh"),
         (MODEL, {"model_type": "SparseEncoder"}, "must be Sentence"),
         (MODEL, {"model_type": None}, "must be Sentence.*, got None"),
-        (MODEL, {"similarity_fn_name": "mine"}, "must be one of cos"),
+        (MODEL, {"similarity_fn_name": "mine"}, "must be cosine or dot or "),
         (MODEL, {"truncate_dim": "8"}, "truncate_dim must be a pos"),
         (MODEL, {"colour": "red"}, "colour is not supported"),
         (MODEL, {"default_prompt_name": "query"}, "_prompt_name must be one of none, got 'query'"),

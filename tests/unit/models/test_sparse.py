@@ -37,7 +37,8 @@ ONES = np.ones(len(VOCABULARY), np.float32)
 IDF, UNTIED = {"idf": {"the": 1.0}}, {"tie_word_embeddings": False}
 LATE = {"chunk": "sentence", "chunk_context": ("document",)}
 QUERY, ROUTER = "query_0_SparseStaticEmbedding", "router_config.json"
-TRANSFORM = "cls.predictions.transform"
+TRANSFORM, MODEL = "cls.predictions.transform", "config_sentence_transformers.json"
+COSINE = '{"model_type": "SparseEncoder", "similarity_fn_name": "cosine"}'
 WINDOWS = {"long_text": "window", "max_seq_length": 16, "overlap": 4}
 
 
@@ -318,6 +319,7 @@ def without_task(data):
         ({"changes": {f"{TRANSFORM}.dense.weight": None}}, {}, {}, "they lack the head"),
         # transformers 4 takes another tensor for it, and 5 nothing.
         ({"own_decoder": True}, {}, {"config.json": UNTIED}, r"hold no cls\..*decoder\.bias, for"),
+        ({}, {}, {MODEL: COSINE}, "similarity_fn_name must be dot, got 'cosine'"),
         # Without a task, sentence-transformers pools hidden states.
         ({}, {}, {"modules.json": without_task}, "transformer_task must be 'fill-mask' for Splade"),
     ],
@@ -390,7 +392,7 @@ def test_a_model_without_a_whole_head_is_dense(tmp_path, architectures, changes,
 def test_max_active_dims_is_the_models_top_k(tmp_path):
     write_splade(tmp_path / "source")
     said = json.dumps({"model_type": "SparseEncoder", "max_active_dims": 4})
-    encoder = Encoder(imported(tmp_path, files={"config_sentence_transformers.json": said}))
+    encoder = Encoder(imported(tmp_path, files={MODEL: said}))
     few, asked = encoder.encode(TEXTS, kind="sparse"), encoder.encode(TEXTS, top_k=4, kind="sparse")
     assert few.to_dicts() == asked.to_dicts()
     assert few.to_dicts() == encoder.encode_query(TEXTS, kind="sparse").to_dicts()
