@@ -1,6 +1,5 @@
 """Finds the bundle that a model's name, folder, archive or address stands for, in every place."""
 
-import difflib
 import logging
 import os
 import re
@@ -368,8 +367,6 @@ def _minilm(model: str) -> Bundle:
 def _unknown(model: str) -> SettingError:
     if model.startswith((".", "/", "~")):
         return SettingError("model", f"must be there: no file or folder {model}")
-    if nearest := difflib.get_close_matches(model, NAMES, n=1, cutoff=0.8):
-        return SettingError("model", f"must be there: no {model}; did you mean {nearest[0]}?")
     name = hub_name(model)
     if name is not None:  # cached_snapshot raises for a name with an organization
         return SettingError(

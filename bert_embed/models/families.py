@@ -20,16 +20,6 @@ FAMILIES: tuple[type[EncoderConfig], ...] = (
 )
 _BY_MODEL_TYPE = {name: family for family in FAMILIES for name in family.model_types}
 BY_ARCHITECTURE = {family.architecture: family for family in FAMILIES}
-_DECODER = "a decoder"
-# Why other models that people name are refused.
-_REFUSED = {
-    **dict.fromkeys(("bart", "gpt2", "gpt_neo", "gpt_neox", "t5", "mt5"), _DECODER),
-    **dict.fromkeys(("llama", "mistral", "gemma", "gemma3_text", "qwen2", "qwen3"), _DECODER),
-    "longformer": "attention of another form",
-    **dict.fromkeys(("deberta", "deberta-v2"), "disentangled attention"),
-    "xlnet": "attention of another form",
-    "albert": "layers that share weights",
-}
 
 
 def config_from_huggingface(values: Any) -> EncoderConfig:
@@ -39,11 +29,10 @@ def config_from_huggingface(values: Any) -> EncoderConfig:
     model_type = values.get("model_type")
     family = _BY_MODEL_TYPE.get(model_type) if isinstance(model_type, str) else None
     if family is None:
-        reason = _REFUSED.get(model_type) if isinstance(model_type, str) else None
-        why = f"its models have {reason}" if reason else "other models have other layers"
         raise InputError(
             f"config.json: model_type must be one of {', '.join(_BY_MODEL_TYPE)}, got "
-            f"{model_type!r}: {why}; take a model of one of these kinds"
+            f"{model_type!r}: decoders and other models have other layers; take a model of one of "
+            "these kinds"
         )
     if model_type == "bert" and values.get("position_embedding_type") == "alibi":
         family = JinaConfig

@@ -135,7 +135,6 @@ def test_the_importers_refusal_reaches_the_caller(source, cache, apart):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("minilm-l6", r"model must be there: no minilm-l6; did you mean minilm\?"),
         ("bert-x", "model must be minilm, .* holds bert-x; .* `hf download ORGANIZATION/bert-x`"),
         ("a b", "model must be minilm, a bundle, .*, got 'a b'"),
         ("empty", r"model must hold bundle\.json .*, config\.json .* none of them"),
