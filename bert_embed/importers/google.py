@@ -189,7 +189,6 @@ class SavedModel:
     outputs: set[str]  # names of what its call returns
     operations: set[str]  # names of those of its call
     vocabulary: str | None  # `vocab_file`, relative to `root`; None without one
-    has_pieces: bool  # whether it names a SentencePiece model
     lower_case: bool | None  # its `do_lower_case`; None without one
 
 
@@ -227,7 +226,6 @@ def read_saved_model(root: Path) -> SavedModel:
         },
         operations=_operations(graph.graph_def.library.function, call),
         vocabulary=vocabulary,
-        has_pieces="sp_model_file" in attributes,
         lower_case=lower_case,
     )
 
@@ -285,11 +283,6 @@ def find_vocabulary(saved: SavedModel) -> Path:
         if not vocabulary.resolve().is_relative_to(root.resolve()):
             raise InputError(f"{root}: its vocabulary {vocabulary} lies outside of the model")
         return vocabulary
-    if saved.has_pieces or list((root / "assets").glob("*.model")):
-        raise InputError(
-            f"{root}: has a sentencepiece vocabulary, which BERT models do not have; its models "
-            "(ALBERT, XLNet) are not supported"
-        )
     if usual.is_file():
         return usual
     raise InputError(
@@ -300,7 +293,6 @@ def find_vocabulary(saved: SavedModel) -> Path:
 # What a graph computes with each activation and with no other; its pooler has a Tanh, too.
 _GRAPH_ACTIVATIONS = {"gelu": {"Erf", "Erfc"}, "gelu_new": {"Pow"}, "relu": {"Relu"}}
 _LAYER = re.compile(r"transformer/layer_(\d+)/")
-_MOST_NAMED = 3
 
 
 def import_tfhub(
@@ -311,12 +303,8 @@ def import_tfhub(
     try:
         config, tensors = encoder_tensors(saved)
     except InputError as error:
-        names, outputs = sorted(saved.variables), sorted(saved.outputs)
-        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         raise InputError(
-            f"{root}: is not a BERT encoder of TF Hub or tf-models ({error}); it holds the "
-            f"variables {', '.join(names[:_MOST_NAMED]) or 'none'}{more}, and returns "
-            f"{', '.join(outputs) or 'one'}"
+            f"{root}: is not a BERT encoder of TF Hub or tf-models: {error}"
         ) from error
     uncased = saved.lower_case if lower_case is None else lower_case
     vocabulary = _vocabulary(find_vocabulary(saved), config, "the SavedModel")

@@ -340,16 +340,12 @@ def _read_layers(
 
 def _read_mask(path: Path) -> FileSettings:
     values = optional_object(path)
-    values.refuse_unknown({"skiplist_words", "skiplist_tasks", "keep_only_token_ids"})
-    if values.get("keep_only_token_ids"):
-        raise values.error("keep_only_token_ids is for images, remove it")
+    values.refuse_unknown({"skiplist_words", "skiplist_tasks"})
     tasks = values.get("skiplist_tasks", ["document"])
-    if not isinstance(tasks, list) or any(task not in ("query", "document") for task in tasks):
-        raise values.error(f"skiplist_tasks must be of query and document, got {tasks!r}")
-    if tasks == ["query"]:
+    if tasks not in ([], ["document"], ["query", "document"], ["document", "query"]):
         raise values.error(
-            f"skiplist_tasks must name document, too, got {tasks!r}: words that are left out of "
-            "queries alone are not supported"
+            f"skiplist_tasks must be document, or query and document, got {tasks!r}: words that "
+            "are left out of queries alone are not supported"
         )
     return values
 

@@ -19,7 +19,7 @@ from bert_embed.models.encoder import (
 )
 
 _ROPE = {
-    *("rope_type", "type", "rope_theta", "factor", "mixed_b", "partial_rotary_factor"),
+    *("rope_type", "type", "rope_theta", "factor", "partial_rotary_factor"),
     "original_max_position_embeddings",
 }
 GATES = {**ACTIVATIONS, "silu": "silu", "swish": "silu"}  # the same, under another name
@@ -260,8 +260,6 @@ class GteConfig(PostNormConfig):
         # Of both, transformers reads the former alone.
         name = "rope_scaling" if values.get("rope_scaling") else "rope_parameters"
         rope = check_rope(values.get(name), name, ("default", "ntk"))
-        if rope.get("mixed_b") is not None:
-            raise InputError("config.json: rope_scaling with mixed_b is not supported")
         scaled = rope.get("rope_type", rope.get("type")) == "ntk"
         theta = values.get("rope_theta", _THETAS[values["model_type"]])
         return cls(
