@@ -182,16 +182,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has models be imported in this process, which has all for it, instead of in one apart."""
-
-    def imported_here(source: Path, dest: Path, **options: str) -> None:
-        import_model(str(source), str(dest), **options)
-
-    monkeypatch.setattr("bert_embed.bundle.find.import_apart", imported_here)
-
-
 @pytest.fixture(scope="session")
 def gcs_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GcsServer]:
     """One Cloud Storage for the whole session; tests use buckets of their own."""

@@ -93,7 +93,6 @@ class Batching(Protocol):
         """Returns the batches of rows of int `[rows]` lengths, which they depend on alone."""
 
 
-
 class Engine(Protocol):
     """A model in memory."""
 

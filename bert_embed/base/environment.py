@@ -142,6 +142,14 @@ def has_int8_products() -> bool:
     return apple or not flags().isdisjoint(_INT8)
 
 
+def package_variables() -> dict[str, str]:
+    """Returns the variables with which another Python finds these packages, in any folder."""
+    home = str(Path(__file__).absolute().parents[2])
+    path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
+    # The current folder may hold a package of the same name, such as a clone of Google's bert.
+    return {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+
+
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as glibc's malloc.h numbers them
 _LARGE = 1 << 20
 # Of the user, for these or for all settings of glibc's allocator.

@@ -3,16 +3,11 @@
 Copies them to where workers can load them, too, and fetches them there.
 """
 
-import errno
 import fcntl
 import hashlib
 import logging
 import os
-import pickle
-import pkgutil
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections import deque
@@ -20,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from bert_embed.base.errors import (
     FULL_DISK,
@@ -348,56 +342,3 @@ def _download(url: str, folder: Path, weights: Sequence[str] | None) -> None:
         _check_name(url, name)
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         copy_file(join(url, name), str(folder / name))
-
-
-_REFUSED = 2  # exit code: the function raised an error of the user's, which is pickled on stdout
-_LINES = 20
-
-
-def package_variables() -> dict[str, str]:
-    """Returns the variables with which another Python finds these packages, in any folder."""
-    home = str(Path(__file__).absolute().parents[2])
-    path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
-    # The current folder may hold a package of the same name, such as a clone of Google's bert.
-    return {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
-
-
-def call_apart(what: str, function: str, *arguments: Any, **options: Any) -> None:
-    """Calls a function of ours in a new process, and waits for it."""
-    # TensorFlow prints notes at every start, so stderr is shown only if the process fails.
-    done = subprocess.run(
-        [sys.executable, "-m", __name__],
-        input=pickle.dumps((function, arguments, options)),
-        env={**os.environ, **package_variables(), "CUDA_VISIBLE_DEVICES": "-1"},
-        capture_output=True,
-        check=False,
-    )
-    if done.returncode == _REFUSED and done.stdout:
-        raise pickle.loads(done.stdout)
-    if done.returncode:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()[-_LINES:]
-        raise RuntimeError("\n".join([f"{what} ended with code {done.returncode}:", *lines]))
-
-
-def import_apart(source: str | Path, dest: Path, **options: Any) -> None:
-    """Calls `bert_embed.importers.import_model` in a new process; raises as `call_apart`."""
-    function = "bert_embed.importers:import_model"
-    call_apart(f"{source}: the import", function, str(source), str(dest), **options)
-
-
-def _main() -> int:
-    answer = os.dup(1)
-    os.dup2(2, 1)  # what libraries print must not mix with the answer
-    function, arguments, options = pickle.load(sys.stdin.buffer)
-    try:
-        pkgutil.resolve_name(function)(*arguments, **options)
-    except (InputError, OSError) as error:
-        as_it_is = isinstance(error, InputError) or is_passing(error) or error.errno == errno.EROFS
-        with open(answer, "wb") as file:
-            pickle.dump(error if as_it_is else InputError(str(error)), file)
-        return _REFUSED
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(_main())

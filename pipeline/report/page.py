@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
+from bert_embed.base.environment import package_variables
 from bert_embed.base.errors import InputError
-from bert_embed.bundle.cache import package_variables
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.report.content import Texts, report_content
 from bert_embed.pipeline.report.sample import Run

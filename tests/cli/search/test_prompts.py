@@ -72,7 +72,7 @@ def expected(model, documents, query):
     ("prompts", "default", "flags", "said", "document", "query"), CASES.values(), ids=CASES
 )
 def test_documents_and_queries_get_their_prompts(
-    tmp_path, run, found, here, prompts, default, flags, said, document, query
+    tmp_path, run, found, prompts, default, flags, said, document, query
 ):
     if isinstance(prompts, str):
         model = in_hub_cache(tmp_path, prompts)
@@ -99,7 +99,7 @@ def test_documents_and_queries_get_their_prompts(
         assert bare == expected(model, document, "")
 
 
-def test_outputs_of_one_model_with_other_prompts_get_their_own_queries(tmp_path, run, found, here):
+def test_outputs_of_one_model_with_other_prompts_get_their_own_queries(tmp_path, run, found):
     model = in_hub_cache(tmp_path, "intfloat/e5-base-v2")
     outputs = [run(SOURCE, "a", model=model), run(SOURCE, "b", model=model, prompt="passage: ")]
     hits = found(*outputs, "find banks")
@@ -110,7 +110,7 @@ def test_outputs_of_one_model_with_other_prompts_get_their_own_queries(tmp_path,
         bert_embed.nearest(str(outputs[0]), ["banks"], k=1, prompt="name:passage")
 
 
-def test_search_compares_as_the_model_does(tmp_path, run, found, command, here):
+def test_search_compares_as_the_model_does(tmp_path, run, found, command):
     model = tmp_path / "model"
     write_sentence_transformers(model)
     config = model / "config_sentence_transformers.json"

@@ -66,7 +66,7 @@ def results(output):
 
 
 @pytest.mark.parametrize("command", [run, increment, npy, cached, imported])
-def test_the_same_command_completes_what_a_power_cut_left(tmp_path, here, places, command):
+def test_the_same_command_completes_what_a_power_cut_left(tmp_path, places, command):
     whole = tmp_path / "whole"
     with traced(whole) as moments:
         assert command(places, whole) == 0

@@ -99,7 +99,7 @@ def test_chunks_that_overlap_are_read_in_blocks_of_the_usual_size(run):
     assert "in 1 block\n" in run.out
 
 
-def test_late_chunks_of_a_model_with_modules_on_tokens_are_refused(tmp_path, run, here):
+def test_late_chunks_of_a_model_with_modules_on_tokens_are_refused(tmp_path, run):
     write_sentence_transformers(tmp_path / "model", **CASES["weighted"])
     flags = {"model": tmp_path / "model", "chunk": "sentence"}
     message = "--chunk_context document takes the mean of hidden"

@@ -229,7 +229,7 @@ def test_scores_have_a_column_for_each_label(run, models, corpus, vectors):
         assert bert_embed.read(output)[0] == ids
 
 
-def test_labels_that_are_columns_already_are_refused(tmp_path, run, here, corpus, models):
+def test_labels_that_are_columns_already_are_refused(tmp_path, run, corpus, models):
     labels = {"0": "fine", "1": "Num_Tokens"}
     write_classifier(tmp_path / "source", "distilbert", 2, id2label=labels)
     run.refused(corpus, "the label Num_Tokens of --model", model=tmp_path / "source")

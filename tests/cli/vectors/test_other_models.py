@@ -60,7 +60,7 @@ def test_a_run_gives_the_librarys_vectors_of_texts_of_any_length(run, model_of, 
     assert command("search", output, "bank").err == ""
 
 
-def test_vectors_of_zeros_are_told_of(tmp_path, run, here):
+def test_vectors_of_zeros_are_told_of(tmp_path, run):
     """As of a text of words that the table of a static model has no numbers for."""
     static.write_static(tmp_path / "source", "plain")
     weights = tmp_path / "source" / "0_StaticEmbedding" / "model.safetensors"

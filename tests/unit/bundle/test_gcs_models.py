@@ -124,7 +124,7 @@ WRITE = {"huggingface": write_tiny_huggingface, GOOGLE: write_tiny_google, "hub"
 
 
 @pytest.mark.parametrize("name", WRITE)
-def test_a_model_is_imported_from_there(gcs, cache, tmp_path, name, here, capsys):
+def test_a_model_is_imported_from_there(gcs, cache, tmp_path, name, capsys):
     """Also one whose importer reads the folder's name."""
     WRITE[name](tmp_path / name)
     local = import_model(str(tmp_path / name), str(tmp_path / "local"))

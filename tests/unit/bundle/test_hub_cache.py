@@ -43,7 +43,7 @@ def imported(tmp_path_factory):
 
 
 @pytest.fixture
-def hub(downloaded, imported, here, tmp_path, monkeypatch):
+def hub(downloaded, imported, tmp_path, monkeypatch):
     for name in ("HF_HOME", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HUB_CACHE", str(downloaded))

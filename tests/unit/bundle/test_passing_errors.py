@@ -57,16 +57,14 @@ def each_failing(look, folder, why):
 
 
 @WHY
-def test_a_model_that_can_no_more_be_imported_stays(
-    tmp_path, cache, here, monkeypatch, capsys, why
-):
-    def import_no_more(source, dest, **options):
+def test_a_model_that_can_no_more_be_imported_stays(tmp_path, cache, monkeypatch, capsys, why):
+    def import_no_more(dest, **options):
         raise InputError("could not be fetched: nothing can be reached")
 
     write_tiny_huggingface(tmp_path / "source")
     words = ["model", "inspect", str(tmp_path / "source")]
     assert main(words) == 0
-    monkeypatch.setattr("bert_embed.bundle.find.import_apart", import_no_more)
+    monkeypatch.setattr("bert_embed.bundle.find.import_into", import_no_more)
 
     def look():
         assert main(words) == 0

@@ -141,7 +141,7 @@ def pack(folder, archive, inside="."):
     return archive
 
 
-def test_an_archive_is_imported_on_the_way_and_again_when_it_changed(tmp_path, cache, here):
+def test_an_archive_is_imported_on_the_way_and_again_when_it_changed(tmp_path, cache):
     write_tiny_hub(tmp_path / "a" / "hub")
     archive = pack(tmp_path / "a" / "hub", tmp_path / "tiny.tar.gz")
     bundle = resolve_model(str(archive))
@@ -220,7 +220,7 @@ def test_an_archive_that_is_none_or_holds_no_model_is_named(tmp_path):
         refused(tmp_path / f"{name}.tar.gz", message)
 
 
-def test_a_handle_is_found_in_the_hubs_own_cache(tmp_path, cache, monkeypatch, here):
+def test_a_handle_is_found_in_the_hubs_own_cache(tmp_path, cache, monkeypatch):
     monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "tfhub"))
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # nobody listens there
     with pytest.raises(OSError, match=r"tiny_bert/4: could not be fetched \(.* TFHUB_CACHE_DIR"):
