@@ -38,7 +38,7 @@ def main(texts: str, vectors: str, rejected: str, flags: list[str]) -> None:
     with beam.Pipeline(options=options) as pipeline:
         messages = pipeline | beam.io.ReadFromPubSub(subscription=texts, with_attributes=True)
         records = messages | "Record" >> beam.Map(record)
-        found = records | EmbedDocuments("minilm", max_batch_seconds=0.2)
+        found = records | EmbedDocuments("minilm")
         for topic, results in zip((vectors, rejected), found, strict=True):
             sent = results | f"Encode {topic}" >> beam.Map(encoded)
             _ = sent | f"Write {topic}" >> beam.io.WriteToPubSub(topic)

@@ -5,7 +5,7 @@ Usage, from the clone's folder:
 It looks for new files every second and stops after SECONDS; without that limit a stream goes on
 until it is cancelled. OUT gets a file of JSON lines for each batch: `text` and `embedding`, or
 `stage` and `reason` for a line that has no vector. Any other runner that streams can be named by
---runner; with Pub/Sub, `beam.io.ReadFromPubSub` takes the place of the first three steps.
+--runner; with Pub/Sub, `beam.io.ReadFromPubSub` takes the place of the first four steps.
 """
 
 import json
@@ -22,7 +22,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from bert_embed import EmbedDocuments
 
 _LOOK = 1.0  # seconds between two looks into the folder
-_WAIT = 0.2  # seconds that a line waits for others to be computed with
 
 
 def main(pattern: str, out: str, seconds: float, flags: list[str]) -> None:
@@ -33,8 +32,9 @@ def main(pattern: str, out: str, seconds: float, flags: list[str]) -> None:
         files = pipeline | "Look" >> fileio.MatchContinuously(
             pattern, interval=_LOOK, stop_timestamp=time.time() + seconds
         )
-        lines = files | "Open" >> fileio.ReadMatches() | "Lines" >> beam.FlatMap(lines_of)
-        embedded, rejected = lines | "Embed" >> EmbedDocuments("minilm", max_batch_seconds=_WAIT)
+        spread = files | "Spread" >> beam.Reshuffle()  # from the step that looks to all workers
+        lines = spread | "Open" >> fileio.ReadMatches() | "Lines" >> beam.FlatMap(lines_of)
+        embedded, rejected = lines | "Embed" >> EmbedDocuments("minilm")
         _ = (embedded, rejected) | beam.Flatten() | "Write" >> beam.ParDo(WriteBundles(out))
 
 

@@ -65,8 +65,6 @@ def test_names_of_outputs_have_one_owner(product):
 # These see no text: plans, names of streams, models, numbers of reports.
 NO_TEXT = {
     "_Plan",
-    "BatchBundle",
-    "_TimedBatch",
     "_compare",
     "_opened",
     "_specs",

@@ -18,9 +18,9 @@ from bert_embed.base.arguments import missing, switch
 from bert_embed.base.errors import InputError, SettingError, required
 from bert_embed.transforms.adapters.text_model import (
     Document,
-    EmbedTexts,
     ModelSettings,
     Rejection,
+    run_inference,
     text_model_settings,
     text_rejection,
 )
@@ -91,8 +91,6 @@ class EmbedDocuments(beam.PTransform):
             token, scores a dict of float by label; several kinds are a dict by their names.
         text_b_column: The field with the second text of a pair; None: no pairs. A record
             without a second text is embedded alone.
-        max_batch_seconds: How long an element may wait for others of its window; for streaming,
-            whose bundles are often one element. None: a batch ends with its bundle.
         as_numpy: Whether vectors are float32 arrays rather than lists of float.
         as_rows: Whether results are Rows with a schema rather than dicts; the elements must be
             Rows, named tuples, data classes or strings, with their type known to Beam.
@@ -110,7 +108,6 @@ class EmbedDocuments(beam.PTransform):
         output_column: str = "embedding",
         text_b_column: str | None = None,
         *,
-        max_batch_seconds: float | None = None,
         as_numpy: bool = False,
         as_rows: bool = False,
         **settings: Unpack[ModelSettings],
@@ -123,8 +120,7 @@ class EmbedDocuments(beam.PTransform):
         self._as_numpy, self._as_rows = switch("as_numpy", as_numpy), switch("as_rows", as_rows)
         if as_numpy and as_rows:
             raise SettingError("as_numpy", "conflicts with as_rows: a schema has no arrays")
-        found = text_model_settings(model, text_b_column is not None, **settings)
-        self._settings = replace(found, max_batch_seconds=max_batch_seconds)
+        self._settings = text_model_settings(model, text_b_column is not None, **settings)
 
     def expand(self, input_or_inputs: PCollection[Any]) -> Embedded:
         elements = input_or_inputs
@@ -143,7 +139,7 @@ class EmbedDocuments(beam.PTransform):
         placed = cast(
             DoOutputsTuple,
             picked
-            | "Embed" >> EmbedTexts(self._settings)
+            | "Embed" >> run_inference(self._settings).with_output_types(Document)
             | "Place" >> place.with_outputs("rejected", main="embedded"),
         )
         embedded, rejected = placed.embedded, placed.rejected

@@ -1,34 +1,17 @@
 """Embeds the documents of other people's pipelines, a batch or an element at a time."""
 
 import logging
-import math
 import os
-import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
-import apache_beam as beam
-from apache_beam.coders import PickleCoder
 from apache_beam.ml.inference.base import ModelHandler, RunInference
-from apache_beam.options.pipeline_options import DebugOptions
-from apache_beam.pvalue import TaggedOutput
-from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner, DirectRunner
-from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import (
-    BagStateSpec,
-    ReadModifyWriteStateSpec,
-    TimerSpec,
-    on_timer,
-)
-from apache_beam.transforms.window import GlobalWindows, TimestampedValue
-from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
-from apache_beam.utils.windowed_value import WindowedValue
 
 from bert_embed.backends.choose import check_precision
-from bert_embed.base.arguments import known_names, missing, path_text, seconds, switch, whole_number
+from bert_embed.base.arguments import known_names, missing, path_text, switch, whole_number
 from bert_embed.base.errors import SettingError
 from bert_embed.bundle.bundle import document_prompt
 from bert_embed.bundle.find import resolve_model
@@ -38,14 +21,11 @@ from bert_embed.settings import TextSpec, VectorSettings, VectorSpec, changed_sp
 from bert_embed.text.layout import DocumentVectors, fit_texts
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms.infer import BlockModelHandler
-from bert_embed.transforms.steps import RedactErrors, Step, count_documents, mend_cell_labels
+from bert_embed.transforms.steps import RedactErrors, count_documents, mend_cell_labels
 
 mend_cell_labels()  # a notebook's first step may come before any of our transforms is created
 # What the transforms take themselves.
-OWN = (
-    *("model", "column", "output_column", "text_b_column"),
-    *("max_batch_seconds", "as_numpy", "as_rows"),
-)
+OWN = ("model", "column", "output_column", "text_b_column", "as_numpy", "as_rows")
 _OF_TEXTS = ("long_text", "overlap", "vectors", "top_k")
 _COMPUTING = ("precision", "batch_tokens", "threads", "large_model", "device", "engine")
 
@@ -100,7 +80,6 @@ class TextModelSettings:
     batch_tokens: int | None = None
     threads: int | None = None
     large_model: bool = False
-    max_batch_seconds: float | None = None  # a document's longest wait; None: until its bundle ends
     device: str = "auto"
     engine: str | None = None
     cuts_silently: bool = False  # the caller chose what happens to long texts
@@ -111,8 +90,6 @@ class TextModelSettings:
             if getattr(self, name) is not None:
                 whole_number(name, getattr(self, name), least=1)
         switch("large_model", self.large_model)
-        if self.max_batch_seconds is not None:
-            seconds("max_batch_seconds", self.max_batch_seconds)
 
     def load_embedder(self) -> Embedder:
         """Loads the model on workers; one without the bundle's folder finds it by its name."""
@@ -172,7 +149,6 @@ _WARNED: set[tuple[str, int]] = set()  # models and lengths whose cuts this proc
 # them by length, in limited memory.
 _BATCH_WEIGHT = 1024
 _CHARACTERS_A_WEIGHT = 1024
-_NOTHING_HELD = (0, MAX_TIMESTAMP, None)  # weight, oldest timestamp, when the first has waited
 
 
 @dataclass(frozen=True)
@@ -212,9 +188,6 @@ class TextModelHandler(ModelHandler[Document, Document, Embedder]):
         # The first call builds the model's graph, which takes seconds.
         embedder.run(Request(self._settings.text_spec, texts={"texts": ["a"]}))
         return embedder
-
-    def should_skip_batching(self) -> bool:
-        return self._settings.max_batch_seconds is not None  # `_TimedBatch` forms the batches
 
     def run_inference(
         self,
@@ -272,154 +245,6 @@ class TextModelHandler(ModelHandler[Document, Document, Embedder]):
         # Fixed, so that batches do not depend on the speed of a machine.
         bounds = {"min_batch_size": _BATCH_WEIGHT, "max_batch_size": _BATCH_WEIGHT}
         return {**bounds, "element_size_fn": batch_weight}
-
-
-@dataclass
-class EmbedTexts(Step):
-    """Adds vectors to Documents, or the reason why they have none."""
-
-    settings: TextModelSettings
-
-    def expand(self, documents: beam.PCollection[Document]) -> beam.PCollection[Document]:
-        settings, pipeline = self.settings, documents.pipeline
-        runner = getattr(pipeline.runner, "_underlying_runner", pipeline.runner)  # of a notebook's
-        # Whose watermark passes what waits for a timer, so that it comes late: Beam 2.77.
-        forgets_waiting = isinstance(runner, (DirectRunner, BundleBasedDirectRunner))
-        if settings.max_batch_seconds and forgets_waiting:
-            _LOG.warning(
-                "max_batch_seconds is left out: DirectRunner loses groups behind elements that "
-                "wait; each bundle's texts are embedded when it ends"
-            )
-            settings = replace(settings, max_batch_seconds=None)
-        seconds = settings.max_batch_seconds
-        infer = run_inference(settings).with_output_types(Document)
-        if seconds is None:
-            return documents | "Infer" >> infer
-        # Prism splits a bundle that makes no progress for 0.2 s even between elements of one key,
-        # and runs both parts at once: the state that the first leaves, its held documents, is
-        # lost. Other runners ignore its experiment.
-        pipeline.options.view_as(DebugOptions).add_experiment("prism_disable_sdf_split")
-        key = beam.ParDo(BatchBundle(seconds)).with_outputs("full", main="waiting")
-        keyed = documents | "Key" >> key.with_output_types(tuple[str, list[Document]])
-        waited = keyed.waiting | "Batch" >> beam.ParDo(_TimedBatch(seconds))
-        return (keyed.full, waited) | "Batches" >> beam.Flatten() | "Infer" >> infer
-
-
-_KEYS: dict[float, tuple[str, float]] = {}  # of this process by waiting time: key, when it began
-
-
-def batch_key(seconds: float, now: float) -> str:
-    """The key under which documents of this process wait at `now`, another after `seconds`.
-
-    State requires a key, and a runner places keys on workers by their hash: with one key for the
-    life of a process, some workers would have several and others none, for as long as a job runs.
-    """
-    key, began = _KEYS.get(seconds, ("", -math.inf))
-    if now - began >= seconds:
-        key = uuid.uuid4().hex
-        _KEYS[seconds] = key, now
-    return key
-
-
-class BatchBundle(beam.DoFn):
-    """Gives the full batches of a bundle at once, and its last documents with a key, to wait."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def start_bundle(self) -> None:
-        self._documents: list[Document] = []
-        self._weight = 0
-
-    def process(self, document: Document) -> Iterator[Any]:
-        added = batch_weight(document)
-        if self._weight + added > _BATCH_WEIGHT:
-            yield self._full()
-        self._documents.append(document)
-        self._weight += added
-        if self._weight >= _BATCH_WEIGHT:
-            yield self._full()
-
-    def _full(self) -> TaggedOutput:
-        batch = TimestampedValue(self._documents, _oldest(self._documents))
-        self.start_bundle()
-        return TaggedOutput("full", batch)
-
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        if self._documents:
-            waiting = batch_key(self._seconds, time.monotonic()), self._documents
-            yield GlobalWindows.windowed_value(waiting, _oldest(self._documents))
-
-
-def _oldest(documents: Sequence[Document]) -> Timestamp:
-    return min(document.timestamp for document in documents)
-
-
-class _TimedBatch(beam.DoFn):
-    """Holds documents until they fill a batch, or the first of them has waited for so many seconds.
-
-    They are in the global window, so that a batch has documents of many. Beam's GroupIntoBatches
-    counts elements, not their size, and holds the watermark for the first element alone: older
-    ones behind it would come late. Here the timer, which holds the watermark at the timestamp of
-    the element that set it, is set again by each element that is older than those before it.
-    """
-
-    _WAITED = TimerSpec("waited", TimeDomain.REAL_TIME)
-    _WINDOW_END = TimerSpec("window_end", TimeDomain.WATERMARK)
-    _held = beam.DoFn.StateParam(BagStateSpec("held", PickleCoder()))
-    # Of the held documents: their weight, the oldest timestamp, and when they have waited enough.
-    _summary = beam.DoFn.StateParam(ReadModifyWriteStateSpec("summary", PickleCoder()))
-    _waited = beam.DoFn.TimerParam(_WAITED)
-    _window_end = beam.DoFn.TimerParam(_WINDOW_END)
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def process(
-        self,
-        element: tuple[str, list[Document]],
-        window: Any = beam.DoFn.WindowParam,
-        held: Any = _held,
-        summary: Any = _summary,
-        waited: Any = _waited,
-        window_end: Any = _window_end,
-    ) -> Iterator[Any]:  # of TimestampedValue, of which Beam's runtime type check sees the value
-        _, documents = element
-        added = sum(map(batch_weight, documents))
-        weight, oldest, due = summary.read() or _NOTHING_HELD
-        if weight + added > _BATCH_WEIGHT:
-            yield from _release(held, summary)
-            weight, oldest, due = _NOTHING_HELD
-        due = due or Timestamp.now() + self._seconds
-        for document in documents:
-            held.add(document)
-        summary.write((weight + added, min(oldest, _oldest(documents)), due))
-        window_end.set(window.end)
-        if _oldest(documents) < oldest:
-            waited.set(due)
-
-    @on_timer(_WAITED)
-    def on_waited(
-        self, held: Any = _held, summary: Any = _summary, window_end: Any = _window_end
-    ) -> Iterator[Any]:
-        yield from _release(held, summary)
-        window_end.clear()  # or a runner would keep it: no later document has this key
-
-    @on_timer(_WINDOW_END)
-    def on_end(
-        self, held: Any = _held, summary: Any = _summary, waited: Any = _waited
-    ) -> Iterator[Any]:
-        yield from _release(held, summary)
-        waited.clear()
-
-
-def _release(held: Any, summary: Any) -> Iterator[TimestampedValue]:
-    """Gives the held documents; leaves an empty state alone, else Prism's timer fires for ever."""
-    if documents := list(held.read()):
-        _, oldest, _ = summary.read()
-        yield TimestampedValue(documents, oldest)
-        held.clear()
-        summary.clear()
 
 
 def run_inference(settings: TextModelSettings) -> RunInference:

@@ -252,10 +252,6 @@ def ml_transform(model: str, folder: Any) -> MLTransform:
 # What embeds records of texts with a model and a folder, and the vector of what it gives.
 CALLS: dict[str, tuple[Callable[[str, Any], beam.PTransform], Callable[[Any], Any]]] = {
     "documents": (lambda model, _: EmbedDocuments(model), itemgetter("embedding")),
-    "stream": (
-        lambda model, _: EmbedDocuments(model, max_batch_seconds=0.1),
-        itemgetter("embedding"),
-    ),
     "handler": (lambda model, _: RunInference(BertModelHandler(model)), attrgetter("inference")),
     "MLTransform": (ml_transform, itemgetter("text")),
 }

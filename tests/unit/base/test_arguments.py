@@ -144,12 +144,9 @@ OF_TRANSFORMS = {  # by those that take the argument
         ({"text_b_column": "b", "long_text": "window"}, "text_b_column makes pairs"),
     ],
     (BertEmbeddings, BertModelHandler): [
-        ({"max_batch_seconds": 1}, "max_batch_seconds is a setting of another transform"),
+        ({"as_rows": True}, "as_rows is a setting of another transform"),
     ],
     (EmbedDocuments,): [
-        ({"max_batch_seconds": "1"}, "max_batch_seconds must be a number of seconds, got '1'"),
-        ({"max_batch_seconds": 0}, "max_batch_seconds must be over 0, got 0"),
-        ({"max_batch_seconds": float("inf")}, "max_batch_seconds must be finite, got inf"),
         ({"layers": [1, 2]}, "layer_combine"),
         ({"pooling": "median"}, "pooling must be one of mean"),
         ({"long_text": "window", "overlap": 62}, "overlap must be at least 0 and below 62"),
@@ -176,7 +173,9 @@ OF_TRANSFORMS = {  # by those that take the argument
     (BertModelHandler,): [
         ({"max_batch_size": 0}, "max_batch_size must be at least 1, got 0"),
         ({"model_copies": 1.5}, "model_copies must be an integer, got 1.5"),
-        ({"max_batch_duration_secs": -1}, "max_batch_duration_secs must be over 0"),
+        ({"max_batch_duration_secs": "1"}, "max_batch_duration_secs must be a number of seconds"),
+        ({"max_batch_duration_secs": 0}, "max_batch_duration_secs must be over 0, got 0"),
+        ({"max_batch_duration_secs": float("inf")}, "must be finite, got inf"),
         ({"min_batch": 2}, "min_batch is not a setting; did you mean min_batch_size?"),
         ({"max_batch_weight": 9}, "not offered: max_batch_size counts what element_size_fn"),
     ],
@@ -201,7 +200,7 @@ def test_what_is_meant_is_taken(encoder, tiny_bundle):
         Path(tiny_bundle), threads=np.int64(1), normalize=np.True_, dense=False
     )
     np.testing.assert_allclose(np.linalg.norm(loaded.encode(TEXTS), axis=1), 1, atol=1e-6)
-    EmbedDocuments(model=tiny_bundle, max_batch_seconds=np.float32(0.5))
+    BertModelHandler(model=tiny_bundle, max_batch_duration_secs=np.float32(0.5))
 
 
 NAN = float("nan")

@@ -2,9 +2,6 @@
 
 import json
 import subprocess
-import time
-import zlib
-from collections import Counter
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import NamedTuple
@@ -24,9 +21,7 @@ from bert_embed.model import Request
 from bert_embed.transforms import EmbedDocuments
 from bert_embed.transforms.adapters.embed_documents import document, placed
 from bert_embed.transforms.adapters.text_model import (
-    BatchBundle,
     Document,
-    batch_key,
     batch_weight,
     text_model_settings,
 )
@@ -164,11 +159,10 @@ def test_a_second_text_that_no_utf8_has_is_named_so():
     "settings",
     [
         {},
-        {"max_batch_seconds": 0.1},
         {"large_model": True, "max_seq_length": 34},
         {"long_text": "window"},
     ],
-    ids=["bundle", "waiting", "large", "windows"],
+    ids=["alone", "large", "windows"],
 )
 def test_metrics_count_what_became_of_the_documents(tiny_bundle, settings):
     texts = ["one", "a " * 80, " ", "", "\0", "a " * 80, "a " * 81, 7]
@@ -316,25 +310,6 @@ def test_no_document_outweighs_a_batch():
     weights = [batch_weight(Document({}, 0, ("x" * size,))) for size in (1, 5000, 10**7)]
     assert weights == [1, 4, 1024]
     assert batch_weight(Document({}, 0)) == 1
-
-
-def test_full_batches_stay_in_their_bundle_and_the_rest_gets_a_key():
-    key = BatchBundle(0.1)
-    key.start_bundle()
-    full = [made for at in range(2500) for made in key.process(Document({}, 2500 - at, ("x",)))]
-    found = [(len(made.value.value), made.value.timestamp) for made in full]
-    assert found == [(1024, 1477), (1024, 453)]
-    [waiting] = key.finish_bundle()
-    assert (len(waiting.value[1]), waiting.timestamp) == (452, 1)
-
-
-def test_documents_that_wait_go_to_all_workers_in_turn():
-    """A key for the life of each of 8 processes leaves 2.7 of 8 workers without work, for ever."""
-    now = time.monotonic()  # tests before have used keys
-    keys = [batch_key(1, now + 1 + tenth / 10) for tenth in range(10_000)]
-    assert len(set(keys)) == 1000
-    shares = Counter(zlib.crc32(key.encode()) % 8 for key in keys)
-    assert all(0.08 < shares[worker] / len(keys) < 0.17 for worker in range(8))
 
 
 @pytest.mark.slow

@@ -1,25 +1,18 @@
 """EmbedDocuments in time and on many processes: windows, streams, models that are shared."""
 
-import json
 import sys
-import time
 
 import apache_beam as beam
 import pytest
-from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
-from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.test_stream import TestStream
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import window
-from apache_beam.transforms.core import RestrictionProvider
-from apache_beam.transforms.window import FixedWindows, Sessions, SlidingWindows, TimestampedValue
-from apache_beam.utils.timestamp import Duration, Timestamp
 from apache_beam.utils.windowed_value import PaneInfoTiming
 
 from bert_embed.transforms import EmbedDocuments
 from tests.support.beam import collect
-from tests.support.command import PROCESSES, runner_flags
+from tests.support.command import PROCESSES
 from tests.support.forks import write_python
 
 pytestmark = pytest.mark.slow
@@ -54,56 +47,18 @@ WINDOWS = {"fixed": window.FixedWindows(10), "sliding": window.SlidingWindows(10
 
 
 @pytest.mark.parametrize("kind", WINDOWS)
-@pytest.mark.parametrize("waiting", [None, 0.1], ids=["bundle", "waiting"])
-def test_elements_keep_their_time_and_window(tiny_bundle, kind, waiting):
+def test_elements_keep_their_time_and_window(tiny_bundle, kind):
     wanted = [
         (text, TIMES[text], start, start + 10)
         for text, starts in STARTS[kind].items()
         for start in starts
     ]
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        transform = EmbedDocuments(tiny_bundle, max_batch_seconds=waiting)
-        embedded, rejected = in_time(pipeline, TIMES, WINDOWS[kind], reshuffle=True) | transform
+        texts = in_time(pipeline, TIMES, WINDOWS[kind], reshuffle=True)
+        embedded, rejected = texts | EmbedDocuments(tiny_bundle)
         assert_that(embedded | "Embedded" >> beam.Map(_placed_in_time), equal_to(wanted))
         blanks = rejected | "Rejected" >> beam.Map(_placed_in_time) | beam.Map(lambda each: each[1])
         assert_that(blanks, equal_to([4.0] * len(STARTS[kind]["one"])), label="Blank")
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        "--runner=FnApiRunner",
-        "--runner=DirectRunner",  # Beam's default
-        "--runner=DirectRunner --streaming",
-        "--runner=BundleBasedDirectRunner",
-        "prism",
-    ],
-)
-def test_groups_behind_texts_that_wait_are_whole(tiny_bundle, tmp_path, flags):
-    flags = runner_flags(flags) if flags == "prism" else flags.split()
-    times = {"one": 1, "two": 3, "three": 15, "four": 27}
-    with beam.Pipeline(options=PipelineOptions(list(flags))) as pipeline:
-        texts = in_time(pipeline, times, window.FixedWindows(10), reshuffle=True)
-        embedded, _ = texts | EmbedDocuments(tiny_bundle, max_batch_seconds=0.1)
-        groups = embedded | beam.Map(lambda record: (0, record["text"])) | beam.GroupByKey()
-        _ = groups | beam.ParDo(Grouped(tmp_path / "groups"))
-    assert groups_of(tmp_path / "groups") == [[0, ["one", "two"]], [10, ["three"]], [20, ["four"]]]
-
-
-def groups_of(path):
-    """What `Grouped` wrote, by the start of windows."""
-    return sorted(map(json.loads, path.read_text("utf-8").splitlines()))
-
-
-class Grouped(beam.DoFn):
-    """Writes the texts of a window once it is closed."""
-
-    def __init__(self, path):
-        self._path = str(path)
-
-    def process(self, element, window=beam.DoFn.WindowParam):
-        with open(self._path, "a", encoding="utf-8") as file:
-            file.write(json.dumps([int(window.start), sorted(element[1])]) + "\n")
 
 
 def test_a_merged_session_stays_merged(tiny_bundle):
@@ -156,8 +111,7 @@ def _equal_panes(pairs):
         assert [timing for _, _, timing, _ in before] == [PaneInfoTiming.ON_TIME]
 
 
-@pytest.mark.parametrize("waiting", [None, 5], ids=["bundle", "waiting"])
-def test_a_stream_is_embedded_as_it_comes(tiny_bundle, waiting):
+def test_a_stream_is_embedded_as_it_comes(tiny_bundle):
     stream = TestStream()
     for watermark, texts in ((0, {"one": 1, "two": 3}), (5, {"three": 8}), (11, {"four": 15})):
         values = [window.TimestampedValue(text, at) for text, at in texts.items()]
@@ -170,7 +124,7 @@ def test_a_stream_is_embedded_as_it_comes(tiny_bundle, waiting):
             | stream.advance_watermark_to_infinity()
             | beam.WindowInto(window.FixedWindows(10))
         )
-        embedded, _ = windows | EmbedDocuments(tiny_bundle, max_batch_seconds=waiting)
+        embedded, _ = windows | EmbedDocuments(tiny_bundle)
         groups = (
             embedded
             | beam.Map(lambda record: (len(record["embedding"]), record["text"]))
@@ -180,17 +134,17 @@ def test_a_stream_is_embedded_as_it_comes(tiny_bundle, waiting):
         assert_that(groups, equal_to([(32, ["one", "three", "two"]), (32, ["four"])]))
 
 
-def test_batches_that_wait_pass_the_type_check_at_runtime(tiny_bundle, tmp_path):
-    transform = EmbedDocuments(tiny_bundle, max_batch_seconds=1)
+def test_batches_pass_the_type_check_at_runtime(tiny_bundle, tmp_path):
+    transform = EmbedDocuments(tiny_bundle)
     [[row], _] = collect(tmp_path, ["one"], transform, "--performance_runtime_type_check")
     assert row["text"] == "one"
 
 
-def test_waiting_batches_are_bounded_by_their_texts(tiny_bundle):
+def test_batches_are_bounded_by_their_texts(tiny_bundle):
     """16 texts of 100,000 characters: two batches and more of a million at most."""
     texts = [f"{number} " + "word " * 20_000 for number in range(16)]
     pipeline = beam.Pipeline(runner="FnApiRunner")
-    transform = EmbedDocuments(tiny_bundle, max_batch_seconds=30, long_text="reject")
+    transform = EmbedDocuments(tiny_bundle, long_text="reject")
     _, rejected = pipeline | beam.Create(texts) | transform
     assert_that(rejected | beam.combiners.Count.Globally(), equal_to([16]))
     [sizes] = _distribution(pipeline, "inference_request_batch_byte_size")
@@ -206,113 +160,3 @@ def test_processes_share_a_large_model(tiny_bundle, tmp_path, monkeypatch, large
     _ = texts | beam.Reshuffle() | EmbedDocuments(tiny_bundle, large_model=large)
     loads = _distribution(pipeline, "load_model_latency_milli_secs")
     assert sum(each.count for each in loads) == (1 if large else 2)
-
-
-PATIENCE = 120  # seconds
-BEHIND = {"fixed": FixedWindows(60), "sliding": SlidingWindows(60, 30), "sessions": Sessions(25)}
-TEXTS = (10, 31, 40, 100)  # each is a text at this second
-EXPECTED = {
-    "fixed": [[0, [10, 31, 40]], [60, [100]]],
-    "sliding": [[-30, [10]], [0, [10, 31, 40]], [30, [31, 40]], [60, [100]], [90, [100]]],
-    "sessions": [[10, [10, 31, 40]], [100, [100]]],
-}
-
-
-class Steps(RestrictionProvider):
-    """The steps of a stream, one after the other."""
-
-    def initial_restriction(self, element):
-        return OffsetRange(0, len(element))
-
-    def create_tracker(self, restriction):
-        return OffsetRestrictionTracker(restriction)
-
-    def restriction_size(self, element, restriction):
-        return restriction.size()
-
-    def truncate(self, element, restriction):
-        return None
-
-
-_STEPS = beam.DoFn.RestrictionParam(Steps())
-_WATERMARK = beam.DoFn.WatermarkEstimatorParam(ManualWatermarkEstimator.default_provider())
-
-
-class Stream(beam.DoFn):
-    """Gives texts, moves the watermark on, and waits, as its element says."""
-
-    @beam.DoFn.unbounded_per_element()
-    def process(self, element, tracker=_STEPS, watermark=_WATERMARK):
-        place = tracker.current_restriction().start
-        while tracker.try_claim(place):
-            what, value = element[place]
-            if what == "text":
-                yield TimestampedValue(f"text {value}", value)
-            elif what == "watermark":
-                watermark.set_watermark(Timestamp(value))
-            else:
-                tracker.defer_remainder(Duration(value))
-                return
-            place += 1
-
-
-def run(steps, tmp_path, before):
-    """Runs a stream; returns the groups of the seconds of its texts, by the kind of windows.
-
-    Args:
-        before: Whether windows are there already when texts are embedded.
-    """
-    options = PipelineOptions([*runner_flags("prism"), "--streaming"])
-    pipeline = beam.Pipeline(options=options)
-    stream = pipeline | beam.Create([steps]) | beam.ParDo(Stream()).with_output_types(str)
-    embed = EmbedDocuments("minilm", max_batch_seconds=2)
-    embedded = None if before else (stream | embed).embedded
-    for name, windows in BEHIND.items():
-        into = f"Into {name}" >> beam.WindowInto(windows)
-        if embedded is None:
-            vectors = (stream | into | f"Embed {name}" >> embed).embedded
-        else:
-            vectors = embedded | into
-        _ = (
-            vectors
-            | f"Pair {name}" >> beam.Map(lambda record: ("all", int(record["text"].split()[1])))
-            | f"Group {name}" >> beam.GroupByKey()
-            | f"Write {name}" >> beam.ParDo(Grouped(tmp_path / name))
-        )
-    state = pipeline.run().wait_until_finish(duration=PATIENCE * 1000)
-    assert state == "DONE", f"the stream is {state} after {PATIENCE} s"
-    return {name: groups_of(tmp_path / name) for name in BEHIND}
-
-
-@pytest.mark.parametrize("before", [False, True], ids=["windows behind", "windows before"])
-@pytest.mark.parametrize("texts", [TEXTS, TEXTS[::-1]], ids=["in order", "newest first"])
-def test_every_element_reaches_its_windows(tmp_path, minilm, texts, before):
-    # The source lets the watermark pass the older elements while they wait for their batch, which
-    # began with the first one, in a bundle of its own.
-    first, *others = [("text", second) for second in texts]
-    steps = [first, ("wait", 0.3), *others, ("wait", 0.3), ("watermark", 92), ("wait", 4)]
-    assert run([*steps, ("watermark", 400), ("wait", 1)], tmp_path, before) == EXPECTED
-
-
-class Slow:
-    """Takes longer to pickle than Prism waits for a bundle's progress."""
-
-    def __reduce__(self):
-        time.sleep(0.25)
-        return Slow, ()
-
-
-def test_a_slow_bundle_loses_nothing(tmp_path, minilm):
-    numbers = range(4)
-    records = [{"text": f"text {number}", "slow": Slow()} for number in numbers]
-    pipeline = beam.Pipeline(options=PipelineOptions(runner_flags("prism")))
-    embed = EmbedDocuments("minilm", max_batch_seconds=1)
-    _ = (
-        (pipeline | beam.Create(records, reshuffle=False) | embed).embedded
-        | beam.Map(lambda record: ("all", int(record["text"].split()[1])))
-        | beam.GroupByKey()
-        | beam.ParDo(Grouped(tmp_path / "all"))
-    )
-    assert pipeline.run().wait_until_finish(duration=PATIENCE * 1000) == "DONE"
-    [[_, found]] = groups_of(tmp_path / "all")
-    assert found == list(numbers)
