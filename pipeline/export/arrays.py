@@ -3,50 +3,27 @@
 import importlib
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-from xxhash import xxh3_64_hexdigest
 
 from bert_embed.base.environment import requires
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.export.folder import (
-    JOURNAL,
-    alone_in,
-    earlier_export,
-    rows_of_files,
-    write_files,
-    write_journal,
-    write_parquet,
-)
+from bert_embed.pipeline.export.folder import rows_of_files, write_files, write_parquet
 from bert_embed.pipeline.export.source import ExportSource
 from bert_embed.results.files import Rows
 from bert_embed.results.names import stored_type
-from bert_embed.storage.files import (
-    copy_file,
-    join,
-    names_in,
-    open_raw,
-    remove,
-    size_of,
-    sweep_temporary,
-    sync_folder,
-    write_whole,
-)
+from bert_embed.storage.files import write_whole
 
 _FAISS_FILES = "knn.index", "ids.parquet"
-_NEXT = ".next-"  # begins the names of those that will take their places
 _FLAT_ROWS = 100_000  # up to which `auto` compares a query with all vectors: some milliseconds
 _PROBES = 32  # lists that a search looks into, unless its reader sets another number
 _PER_LIST = 40  # vectors of the sample for each centroid; faiss asks for 39 to 256
 _SAMPLE_MEGABYTES = 512
 _SEED = 20
-_KEPT_ROWS = 1 << 16  # of an earlier index that are copied at a time
 _METRICS = {
     "cosine": "METRIC_INNER_PRODUCT",
     "dot": "METRIC_INNER_PRODUCT",
@@ -66,6 +43,7 @@ class _Index:
 
     def write(self, paths: Sequence[str], rows: int, batches: Iterator[Rows]) -> None:
         """Writes both files."""
+        path, ids = paths
         index = self._trained()
 
         def tables() -> Iterator[pa.Table]:
@@ -73,55 +51,9 @@ class _Index:
                 index.add(self._vectors(batch))
                 yield batch.columns
 
-        self._write(paths, index, tables(), self._source.schema)
-
-    def _write(
-        self, paths: Sequence[str], index: Any, tables: Iterable[pa.Table], schema: pa.Schema
-    ) -> None:
-        path, ids = paths
-        write_whole(ids, lambda out: write_parquet(out, tables, schema))
+        write_whole(ids, lambda out: write_parquet(out, tables(), self._source.schema))
         write = self._faiss.write_index_binary if self._binary else self._faiss.write_index
         write_whole(path, lambda out: write(index, self._faiss.PyCallbackIOWriter(out.write)))
-
-    def extend(self, dest: str, place: str) -> tuple[int, int]:
-        """Writes both files anew beside those of earlier outputs.
-
-        Returns how many rows they have, and how many were removed.
-
-        `place` begins their paths. Documents that the source has, or deletes, are removed before
-        its rows are added.
-        """
-        path, ids_path = (join(dest, name) for name in _FAISS_FILES)
-        with open_raw(ids_path) as file:
-            table = pq.read_table(file)
-        new, held = ({one.name: one.type for one in s} for s in (self._source.schema, table.schema))
-        if self._source.rows and new != held:
-            raise UsageError(
-                f"{dest} has the columns {', '.join(held)}, but {self._source.place} has "
-                f"{', '.join(new)}, or their types differ: export into another DEST"
-            )
-        with open_raw(path) as file:
-            reader = self._faiss.PyCallbackIOReader(file.read)
-            read = self._faiss.read_index_binary if self._binary else self._faiss.read_index
-            old = read(reader)
-        clone = self._faiss.clone_binary_index if self._binary else self._faiss.clone_index
-        index = clone(old)
-        index.reset()  # what it was trained to stays
-        added = [batch.columns for batch in self._source.batches()]
-        changed = (*added, *self._source.deleted())
-        ids = {str(name) for rows in changed for name in rows["id"].to_pylist()}
-        stays = np.array([str(name) not in ids for name in table["id"].to_pylist()], bool)
-        for start in range(0, len(stays), _KEPT_ROWS):
-            rows = stays[start : start + _KEPT_ROWS]
-            index.add(old.reconstruct_n(start, len(rows))[rows])
-        for batch in self._source.batches():
-            index.add(self._vectors(batch))
-        tables = [
-            table.filter(pa.array(stays)),
-            *(rows.select(table.column_names) for rows in added),
-        ]
-        self._write([place + name for name in _FAISS_FILES], index, tables, table.schema)
-        return int(index.ntotal), int((~stays).sum())
 
     def _trained(self) -> Any:
         """An empty index; its centroids are the same every time on the same kind of machine."""
@@ -184,56 +116,11 @@ def _number_of_lists(source: ExportSource) -> int:
 
 def faiss(source: ExportSource) -> str:
     """Exports to a faiss index; returns what to say."""
-    index, dest = _Index(source), source.options.dest
+    index = _Index(source)
     _check_memory(source)
-    with alone_in(dest):
-        return _export(source, index)
-
-
-def _export(source: ExportSource, index: _Index) -> str:
-    present, dest = earlier_export(source), source.options.dest
-    if present is not None:  # the journal may name an increment that was killed before its end
-        _take_places(dest, present["run"])
-        # Others that were killed left what no journal will name.
-        remove([join(dest, name) for name in names_in(dest) if name.startswith(_NEXT)])
-        sweep_temporary(dest)
-    if present is None or present == source.identity:
-        if source.rows == 0:
-            raise UsageError(
-                f"{source.place} holds no vectors to export, and {dest} no index that it "
-                "continues: export it with the outputs that it continues"
-            )
-        return source.said(
-            write_files(source, max(source.rows, 1), lambda *_: _FAISS_FILES, index.write)
-        )
-    if source.is_in(present):
-        return source.said(False)
-    if missing := [name for name in _FAISS_FILES if size_of(join(dest, name)) is None]:
-        raise UsageError(f"{dest} lacks {missing[0]}: repeat the export of the earlier outputs")
-    new = source.only_new(present)
-    runs = " ".join([present["run"], new.identity["run"]])
-    rows, removed = _Index(new).extend(dest, _next(dest, runs))
-    write_journal(source, join(dest, JOURNAL), {**source.identity, "rows": rows, "run": runs})
-    _take_places(dest, runs)
-    return f"{replace(new, rows=rows).said(True)}: {new.rows:,} added, {removed:,} removed"
-
-
-def _next(dest: str, runs: str) -> str:
-    """Begins the path of a file that is whole, until it takes the place of another.
-
-    Others of a killed export stay apart: only the journal's `runs` may take their places.
-    """
-    return join(dest, f"{_NEXT}{xxh3_64_hexdigest(runs.encode())}-")
-
-
-def _take_places(dest: str, runs: str) -> None:
-    """Ends an increment: its files take their places, of which a kill may have left some."""
-    for name in _FAISS_FILES:
-        path = _next(dest, runs) + name
-        if size_of(path) is not None:
-            copy_file(path, join(dest, name))
-            sync_folder(dest)
-            remove([path])
+    return source.said(
+        write_files(source, max(source.rows, 1), lambda *_: _FAISS_FILES, index.write)
+    )
 
 
 _MEGABYTES = 128  # of a file of vectors

@@ -1,14 +1,12 @@
 """Writes numbered files into a folder whose journal says of which export they are."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_embed.base.errors import StorageError
 from bert_embed.base.json import is_torn, json_bytes
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.source import Cutter, ExportSource
@@ -25,9 +23,8 @@ from bert_embed.storage.files import (
     sync_folder,
     write_bytes,
 )
-from bert_embed.transforms.output_folder import lock_held
 
-JOURNAL = "export.json"
+_JOURNAL = "export.json"
 _FORMAT = 1
 _MOST_ROWS = 100_000
 
@@ -48,18 +45,6 @@ def write_parquet(file: BinaryIO, tables: Iterable[pa.Table], schema: pa.Schema)
             writer.write_table(table)
 
 
-@contextmanager
-def alone_in(dest: str) -> Iterator[None]:
-    """Refuses a second export that changes what is in DEST, where it is local."""
-    if is_remote(dest):
-        yield
-        return
-    with lock_held(join(dest, ".export.lock"), alone=True) as taken:
-        if not taken:
-            raise StorageError(f"another export writes to {dest} at this moment: wait for it")
-        yield
-
-
 def write_files(
     source: ExportSource,
     rows: int,
@@ -75,7 +60,7 @@ def write_files(
     which export this is. `others` are further files by name.
     """
     dest = source.options.dest
-    journal = journal or join(dest, JOURNAL)
+    journal = journal or join(dest, _JOURNAL)
     count = -(-source.rows // rows)
     numbered = [names(number, count) for number in range(count)]
     others = others or {}
@@ -110,25 +95,8 @@ def write_files(
     return True
 
 
-def earlier_export(source: ExportSource) -> dict[str, Any] | None:
-    """What DEST holds, as `identity` of a source, if the outputs continue it or are in it."""
-    try:
-        export = orjson.loads(read_bytes(join(source.options.dest, JOURNAL)) or b"{}")["export"]
-        held = export["source"]
-        is_same = export == _export(source) | {"source": held}
-        return held if is_same and source.continues(held, source.options.dest) else None
-    except (AttributeError, KeyError, TypeError, orjson.JSONDecodeError):
-        return None  # `write_files` says what is wrong
-
-
-def write_journal(source: ExportSource, journal: str, identity: Mapping[str, Any]) -> None:
-    """Writes which export this is: of another `identity` than the source's, with its options."""
-    write_bytes(journal, _journal(source, identity))
-
-
-def _journal(source: ExportSource, identity: Mapping[str, Any] | None = None) -> bytes:
-    export = _export(source) | ({} if identity is None else {"source": identity})
-    return json_bytes({"format": _FORMAT, "export": export})
+def _journal(source: ExportSource) -> bytes:
+    return json_bytes({"format": _FORMAT, "export": _export(source)})
 
 
 def _is_claimed(
@@ -138,7 +106,7 @@ def _is_claimed(
 
     None: a power cut left nothing of the journal.
     """
-    strange = sorted(present - names - {JOURNAL})
+    strange = sorted(present - names - {_JOURNAL})
     if strange:
         raise UsageError(
             f"{dest} holds {strange[0]}, which is not of this export; choose another DEST"

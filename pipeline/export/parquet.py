@@ -14,7 +14,7 @@ from bert_embed.base.json import json_bytes
 from bert_embed.models.heads.head import EMBEDDING, PIECES, SCALE
 from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.export.folder import alone_in, rows_of_files
+from bert_embed.pipeline.export.folder import rows_of_files
 from bert_embed.pipeline.export.source import Cutter, ExportSource
 from bert_embed.results.columns import encoded
 from bert_embed.results.files import FORMATS, Rows
@@ -30,7 +30,7 @@ from bert_embed.transforms.ledger import (
     finished_parts,
     listing_hash,
 )
-from bert_embed.transforms.output_folder import OutputFile, OutputFolder
+from bert_embed.transforms.output_folder import STATE, OutputFile, OutputFolder
 from bert_embed.transforms.parts import BlockSpec, Part
 
 _MEGABYTES = 128  # of a file's vectors as float32
@@ -44,9 +44,10 @@ def parquet(source: ExportSource) -> str:
     rows = rows_of_files(source.width or 1, _MEGABYTES)
     record = _record(source, settings, -(-source.rows // rows))
     folder = OutputFolder(dest)
-    with alone_in(dest):
+    with folder.held(alone=True):
         present = read_record(dest)
-        strange = present is None and next(iter(list_files(f"{dest}/")), None)
+        others = (file.path.removeprefix(f"{dest}/") for file in list_files(f"{dest}/"))
+        strange = present is None and not all(name.startswith(f"{STATE}/") for name in others)
         if strange or (present is not None and present.run != record.run):
             raise UsageError(f"{dest} holds something else than this export; choose another DEST")
         sizes, parts = folder.listed()

@@ -2,7 +2,7 @@
 
 import math
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -67,45 +67,6 @@ class ExportSource:
         runs = {record.run for record in self.records}
         earlier = (one for output in self.outputs for one in output.continued)
         return list({one.output: one for one in earlier if one.run not in runs}.values())
-
-    def is_in(self, present: Mapping[str, Any]) -> bool:
-        """Whether an export, by its `identity`, has all outputs; what was added since stays."""
-        return {record.run for record in self.records} <= set(present["run"].split())
-
-    def continues(self, present: Mapping[str, Any], place: str) -> bool:
-        """Whether the outputs are among those of an export, by its `identity`, or continue them.
-
-        UsageError names the `place` of an export that lacks an output between both.
-        """
-        ours = self.identity
-        others = (ours.keys() | present.keys()) - {"run", "rows"}
-        if any(ours.get(name) != present.get(name) for name in others):
-            return False
-        held = set(present["run"].split())
-        if self.is_in(present):
-            runs = {record.run for record in self.records}
-            return runs != held or ours["rows"] == present["rows"]
-        pairs = zip(self.outputs, self.records, strict=True)
-        new = set().union(*(output.earlier for output, record in pairs if record.run not in held))
-        if not held <= new:
-            return False
-        in_order = [one.run for one in self.continued]
-        for number, one in enumerate(self.continued):
-            if one.run is not None and one.run not in held:
-                cure = "export that first"
-                if not held.isdisjoint(in_order[number:]):  # which continue it: it comes too late
-                    cure = "export it and all that continues it into another DEST"
-                raise UsageError(
-                    f"{place} lacks {one.output}, which {self.place} continues: {cure}"
-                )
-        return True
-
-    def only_new(self, present: Mapping[str, Any]) -> "ExportSource":
-        """The outputs that an export, by its `identity`, does not have."""
-        held = set(present["run"].split())
-        pairs = zip(self.options.source, self.records, strict=True)
-        new = tuple(folder for folder, record in pairs if record.run not in held)
-        return open_source(replace(self.options, source=new))
 
     def deleted(self) -> Iterator[pa.RecordBatch]:
         """Yields what an increment marks as deleted, as `deleted_rows`, and does not hold itself.
@@ -240,7 +201,8 @@ def open_source(options: ExportOptions) -> ExportSource:
         )
     newest = NewestRows(outputs, first.name)
     rows, schema = _counted(options, newest, kinds, records)
-    if schema is None and not any(record.input.skip_existing for record in records):
+    is_increment = any(record.input.skip_existing for record in records)
+    if schema is None and (options.to == "faiss" or not is_increment):
         raise UsageError(f"{', '.join(options.source)} holds no vectors to export")
     return ExportSource(
         options=options,
