@@ -1,6 +1,5 @@
 """Reads Beam's flags, which no other file does, and completes them for a job."""
 
-import ast
 import logging
 import os
 import re
@@ -13,15 +12,12 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 from apache_beam.transforms.resources import resource_hints_from_options
 
-from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.runners.options import DEFAULT_RUNNER, RunnerOptions, accelerator_part
 
 ONE_PROCESS = "no_use_multiple_sdk_containers"
 # Runners that may download another runner and start that.
 SWITCHING = ("directrunner", "switchingdirectrunner")
 _SERVICE = "worker_accelerator="
-_HINTS = ("accelerator=", "beam:resources:accelerator:v1=")
-_IMAGES = ("sdk_container_image", "worker_harness_container_image")
 _View = TypeVar("_View", bound=PipelineOptions)
 _logger = logging.getLogger(__name__)
 
@@ -49,7 +45,7 @@ class BeamFlags:
     @property
     def image(self) -> str | None:
         """The workers' container image."""
-        return next((self[name] for name in _IMAGES if self[name]), None)
+        return self["sdk_container_image"]
 
     @property
     def region(self) -> str | None:
@@ -67,40 +63,21 @@ class BeamFlags:
         return list(self["dataflow_service_options"] or ())
 
     @property
-    def worker_accelerator(self) -> str | None:
-        """The accelerator of every worker, in the service's syntax."""
-        return _after(self.service_options, _SERVICE)
-
-    @property
-    def hinted_accelerator(self) -> str | None:
-        """The accelerator in the whole pipeline's resource hint, in the service's syntax."""
-        hints = (_after(self["resource_hints"], name) for name in _HINTS)
-        return next(filter(None, hints), None)
-
-    @property
     def accelerator(self) -> str | None:
-        """What either of them says, the first first."""
-        return self.worker_accelerator or self.hinted_accelerator
+        """The accelerator of every worker, in the service's syntax."""
+        named = (word for word in self.service_options if word.startswith(_SERVICE))
+        return next((word.removeprefix(_SERVICE) for word in named), None)
 
     @property
     def accelerator_type(self) -> str | None:
-        """The service's name of the accelerator that either of them names."""
+        """The service's name of it."""
         return accelerator_part(self.accelerator or "", "type")
 
     @property
     def labels(self) -> dict[str, str]:
-        """The job's labels: each is `key=value`, or a dict of several, as Beam reads them."""
-        labels: dict[str, str] = {}
-        for word in self["labels"] or ():
-            if "{" in word:
-                try:
-                    labels |= ast.literal_eval(word)
-                except (ValueError, SyntaxError, TypeError) as error:
-                    raise UsageError(f"--labels {word} is neither KEY=VALUE nor JSON") from error
-            else:
-                key, _, value = word.partition("=")
-                labels[key] = value
-        return labels
+        """The job's labels."""
+        pairs = (word.partition("=") for word in self["labels"] or ())
+        return {key: value for key, _, value in pairs}
 
 
 # A letter as Google Cloud takes it: of any script, but no capital.
@@ -134,12 +111,12 @@ def flag_problems(flags: BeamFlags, is_dataflow: bool) -> Iterator[str]:
     for name in ("runtime_type_check", "performance_runtime_type_check"):
         if flags[name]:
             yield f"--{name} is not offered: what it refuses is shown, and may be a text"
-    for label in flags.labels.items() if is_dataflow else ():
-        texts = [one for one in label if isinstance(one, str) and one == one.lower()]
-        if not label[0] or len(list(filter(_LABEL.fullmatch, texts))) < 2:
+    for key, value in flags.labels.items() if is_dataflow else ():
+        fits = all(one == one.lower() and _LABEL.fullmatch(one) for one in (key, value))
+        if not (key and fits):
             yield (
-                f"--labels {label[0]}={label[1]}: keys and values are of small letters, digits, _ "
-                "and -, at most 63 of them"
+                f"--labels {key}={value}: keys and values are of small letters, digits, _ and -, "
+                "at most 63 of them"
             )
     files = [(name, flags[name]) for name in ("setup_file", "requirements_file", "sdk_location")]
     files += [("extra_packages", path) for path in flags["extra_packages"] or ()]
@@ -153,10 +130,6 @@ def flag_problems(flags: BeamFlags, is_dataflow: bool) -> Iterator[str]:
         elif name == "extra_packages" and not path.endswith(_PACKAGES):
             end = f"its name must end in {', '.join(_PACKAGES)}"
             yield f"--{name} {path} is no package: {end}"
-
-
-def _after(values: Sequence[str] | None, start: str) -> str | None:
-    return next((word.removeprefix(start) for word in values or () if word.startswith(start)), None)
 
 
 def configure_storage(job: RunnerOptions) -> None:

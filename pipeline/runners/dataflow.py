@@ -32,7 +32,7 @@ from bert_embed.pipeline.runners.options import (
 from bert_embed.storage.files import is_remote
 from bert_embed.storage.gcs import LOOK_AT_BUCKET, QUICK, SCHEME, held_permissions, service_session
 
-_BY_JOB, _HINTED = "--dataflow_service_options worker_accelerator", "--resource_hints accelerator"
+_BY_JOB = "--dataflow_service_options worker_accelerator"
 _SEVERAL = "use_multiple_sdk_containers"
 # How tags of our images, and names of Beam's, say which Python they have.
 _IMAGE_PYTHON = re.compile(r"(?<![a-z])py(?:thon)?3\.?([0-9]+)(?![0-9.])")
@@ -49,7 +49,7 @@ def accelerator_of(job: RunnerOptions) -> Accelerator | None:
     if job.accelerator is not None:
         return ACCELERATORS[job.accelerator]
     flags = BeamFlags.of(job.beam_args)
-    wanted = flags.accelerator_type, accelerator_part(flags.worker_accelerator or "", "topology")
+    wanted = flags.accelerator_type, accelerator_part(flags.accelerator or "", "topology")
     known = (one for one in ACCELERATORS.values() if (one.type, one.topology) == wanted)
     return next(known, None)
 
@@ -140,14 +140,13 @@ def _local_places(read: Sequence[tuple[str, str]], output: str) -> Iterator[str]
 
 
 def _accelerators(job: RunnerOptions, flags: BeamFlags, type_name: str | None) -> Iterator[str]:
-    hinted, device = flags.hinted_accelerator, type_name and device_of(type_name)
-    for flag, value in ((_BY_JOB, flags.worker_accelerator), (_HINTED, hinted)):
-        if job.accelerator and value:
-            yield f"--accelerator {job.accelerator} conflicts with {flag}, give only one"
-        if value and not accelerator_part(value, "type"):
-            yield f"{flag}={value} names no type, such as type:nvidia-l4;count:1"
-    if device == "tpu" and hinted:
-        yield "a TPU is for every worker of a job: leave resource hints out"
+    named, device = flags.accelerator, type_name and device_of(type_name)
+    if job.accelerator and named:
+        yield f"--accelerator {job.accelerator} conflicts with {_BY_JOB}, give only one"
+    if named and not accelerator_part(named, "type"):
+        yield f"{_BY_JOB}={named} names no type, such as type:nvidia-l4;count:1"
+    if any("accelerator" in hint for hint in flags["resource_hints"] or ()):
+        yield f"--resource_hints cannot name an accelerator: give --accelerator, or {_BY_JOB}"
     if device == "tpu" and _SEVERAL in flags.experiments:
         held = f"--experiments {_SEVERAL} conflicts with a TPU"
         yield f"{held}, which one process holds; leave it out"
