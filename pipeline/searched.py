@@ -23,9 +23,6 @@ from bert_embed.results.names import RUN_FILE, kinds_of, vectors_of
 from bert_embed.results.outputs import Output, check_holds, read_run, vector_settings
 from bert_embed.settings import VectorSpec
 from bert_embed.storage.files import absolute, read_bytes
-from bert_embed.text.tokenizer import load_tokenizer
-
-_SPECIAL = 4  # tokens of a row that are none of its text, at most
 
 
 @dataclass(frozen=True)
@@ -138,20 +135,6 @@ def queries_of(
     return of_output
 
 
-def _tell_of_cut(output: SearchedOutput, queries: Sequence[str], prompt: str) -> None:
-    """Says how many queries are longer than the texts of an output may be: their ends are lost."""
-    most = output.settings["max_seq_length"]
-    # Few have as many bytes, special tokens aside; no other can have more tokens.
-    rows = [prompt + query for query in queries]
-    long = [row for row in rows if len(row.encode("utf-8", "replace")) > most - _SPECIAL]
-    if not long:
-        return
-    tokenizer = load_tokenizer(output.bundle)
-    if cut := sum(len(tokenizer.encode(row)) > most for row in long):
-        total, were = counted(len(queries), "query", "queries"), "is" if cut == 1 else "are"
-        warn(f"note: {cut:,} of {total} {were} cut at {most} tokens, as texts of {output.folder}")
-
-
 def query_vectors(output: SearchedOutput, queries: Sequence[str], prompt: str, kind: str) -> Any:
     """What `nearest` takes of a kind, with a text before each query; notes how many are cut."""
     settings = output.settings
@@ -159,8 +142,11 @@ def query_vectors(output: SearchedOutput, queries: Sequence[str], prompt: str, k
     encoder = Encoder(output.bundle, output.spec, prompt=prompt, precision=precision, device="cpu")
     asked: dict[str, Any] = {"kind": kind, "long_text": "truncate"}
     if kind != "multi":  # whose queries have a length of their own
-        _tell_of_cut(output, texts, prompt)
-        asked["max_seq_length"] = settings["max_seq_length"]
+        asked["max_seq_length"] = most = settings["max_seq_length"]
+        if cut := sum(len(encoder.tokenizer.encode(prompt + text)) > most for text in texts):
+            total, were = counted(len(texts), "query", "queries"), "is" if cut == 1 else "are"
+            folder = output.folder  # as whose texts their ends are lost
+            warn(f"note: {cut:,} of {total} {were} cut at {most} tokens, as texts of {folder}")
     if kind != "dense":
         return encoder.encode_query(texts, prompt=prompt, **asked)
     vectors = encoder.encode(texts, **asked).reshape(len(texts), -1)

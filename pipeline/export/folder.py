@@ -1,9 +1,8 @@
 """Writes numbered files into a folder whose journal says of which export they are."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -66,18 +65,28 @@ def write_files(
     others = others or {}
     wanted = {name for names_of_number in (*numbered, others) for name in names_of_number}
     present = {file.path.removeprefix(join(dest, "")) for file in list_files(join(dest, ""))}
-    is_claimed = _is_claimed(dest, journal, source, wanted, present)
-    if is_claimed and wanted <= present:
+    if strange := sorted(present - wanted - {_JOURNAL}):
+        raise UsageError(
+            f"{dest} holds {strange[0]}, which is not of this export; choose another DEST"
+        )
+    ours = _journal(source)
+    there = _journal_there(dest, journal, ours)
+    if there is None and present:
+        raise UsageError(
+            f"{dest} holds {min(present)} of an unknown export, as {journal} is missing; choose "
+            "another DEST"
+        )
+    if there == ours and wanted <= present:
         return False
     make_folder(dest)
     if not is_remote(dest):
         sweep_temporary(dest)
-    if is_claimed is None:  # nothing says of which export the files are: they are written again
+    if there not in (None, ours):  # nothing says of which export the files are: they come again
         present = set()
         remove([journal])
     # An export that began at the same moment may have been first.
-    if not is_claimed and not create_exclusive(journal, _journal(source)):
-        _names_export(journal, source)
+    if there != ours and not create_exclusive(journal, ours):
+        _journal_there(dest, journal, ours)
     for name in others.keys() - present:
         path = join(dest, name)
         make_folder(path.rpartition("/")[0])
@@ -95,58 +104,20 @@ def write_files(
     return True
 
 
+def _journal_there(dest: str, journal: str, ours: bytes) -> bytes | None:
+    """What a journal holds: ours, or what a power cut left of one. UsageError: it is another's."""
+    data = read_bytes(journal)
+    if data not in (None, ours) and not is_torn(data):
+        raise UsageError(
+            f"{dest} holds another export, as {journal} says: choose another DEST, or remove both"
+        )
+    return data
+
+
 def _journal(source: ExportSource) -> bytes:
-    return json_bytes({"format": _FORMAT, "export": _export(source)})
-
-
-def _is_claimed(
-    dest: str, journal: str, source: ExportSource, names: set[str], present: set[str]
-) -> bool | None:
-    """Whether a folder is of this export already; UsageError if it holds something else.
-
-    None: a power cut left nothing of the journal.
-    """
-    strange = sorted(present - names - {_JOURNAL})
-    if strange:
-        raise UsageError(
-            f"{dest} holds {strange[0]}, which is not of this export; choose another DEST"
-        )
-    is_claimed = _names_export(journal, source)
-    if is_claimed is False and present:
-        raise UsageError(
-            f"{dest} holds {min(present)} of an unknown export, as {journal} is missing; choose "
-            "another DEST"
-        )
-    return is_claimed
-
-
-def _names_export(path: str, source: ExportSource) -> bool | None:
-    """Whether there is a journal, None for one that is torn; UsageError if another export's."""
-    data = read_bytes(path)
-    if data is None:
-        return False
-    if is_torn(data):
-        return None
-    try:
-        is_same = orjson.loads(data)["export"] == _export(source)
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path} is not the journal of an export; choose another DEST") from error
-    if not is_same:
-        raise UsageError(
-            f"{source.options.dest} holds another export, as {path} says: choose another DEST, or "
-            "remove both"
-        )
-    return True
-
-
-def _export(source: ExportSource) -> dict[str, Any]:
-    """What an export continues only if it is the same."""
+    """What says of an export that it is the same."""
     options = source.options
-    return {
-        "target": options.to,
-        "source": source.identity,
-        **({"index": options.index} if options.to == "faiss" else {}),
-        "restricts": list(options.restricts),
-        "numeric_restricts": list(options.numeric_restricts),
-        "embedding_metadata": list(options.embedding_metadata),
-    }
+    names = ("index", "restricts", "numeric_restricts", "embedding_metadata")
+    chosen = {name: getattr(options, name) for name in names}
+    export = {"target": options.to, "source": source.identity, **chosen}
+    return json_bytes({"format": _FORMAT, "export": export})

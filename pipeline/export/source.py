@@ -57,8 +57,8 @@ class ExportSource:
         return {
             "run": " ".join(record.run for record in self.records),
             "rows": self.rows,
-            **({} if self.kinds == ("dense",) else {"kinds": list(self.kinds)}),
-            **({} if self.similarity == "cosine" else {"similarity": self.similarity}),
+            "kinds": self.kinds,
+            "similarity": self.similarity,
         }
 
     @property

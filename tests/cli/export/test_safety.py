@@ -86,7 +86,7 @@ def test_what_dest_holds_already_is_refused_by_name(run, long, tmp_path, export)
     (dest / "export.json").unlink()
     export(run, dest, refused="of an unknown export")
     (dest / "export.json").write_text("[]")
-    export(run, dest, refused="is not the journal of an export")
+    export(run, dest, refused="holds another export, as")
 
 
 @pytest.mark.parametrize(
