@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from bert_embed.base.json import is_torn, json_bytes
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.export.source import Cutter, ExportSource
+from bert_embed.pipeline.export.source import ExportSource
 from bert_embed.results.files import Rows
 from bert_embed.storage.files import (
     create_exclusive,
@@ -91,14 +91,9 @@ def write_files(
         path = join(dest, name)
         make_folder(path.rpartition("/")[0])
         write_bytes(path, others[name])
-    cutter = Cutter(source)
-    for number, names_of_number in enumerate(numbered):
-        in_files = min(rows, source.rows - number * rows)
-        batches = cutter.take(in_files)
+    for names_of_number, (in_files, batches) in zip(numbered, source.cut(rows), strict=True):
         if not present.issuperset(names_of_number):
             write([join(dest, name) for name in names_of_number], in_files, batches)
-        for _ in batches:  # of files that are there: read, not written
-            pass
     for folder in {join(dest, name).rpartition("/")[0] for name in wanted}:
         sync_folder(folder)
     return True

@@ -15,7 +15,7 @@ from bert_embed.models.heads.head import EMBEDDING, PIECES, SCALE
 from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.folder import rows_of_files
-from bert_embed.pipeline.export.source import Cutter, ExportSource
+from bert_embed.pipeline.export.source import ExportSource
 from bert_embed.results.columns import encoded
 from bert_embed.results.files import FORMATS, Rows
 from bert_embed.results.names import kinds_of
@@ -56,17 +56,14 @@ def parquet(source: ExportSource) -> str:
             return source.said(False)
         folder.prepare()
         change_record(dest, lambda running: running or record)
-        cutter, sums = Cutter(source), SumBlockRecords()
+        sums = SumBlockRecords()
         totals = sums.create_accumulator()
-        for number in range(record.plan.blocks):
-            batches = cutter.take(min(rows, source.rows - number * rows))
+        for number, (_, batches) in enumerate(source.cut(rows)):
             spec = BlockSpec(number, record.files.format, ())
             written = finished_parts(folder, record.run, spec).get(0)
             if written is None:
                 written = _written(folder, number, source, settings, [*batches])
                 folder.write_block_record(number, 0, block_record_bytes(written, record.run))
-            for _ in batches:  # of a file that is there: read, not written
-                pass
             totals = sums.add_input(totals, written)
         finish(dest, record, Verdict(totals, ()), time.time())
     return source.said(True)

@@ -115,6 +115,35 @@ class ExportSource:
         for number in range(len(self.outputs)):
             yield from _rows_of(self.options, self.newest, self.kinds, number)
 
+    def cut(self, most: int) -> Iterator[tuple[int, Iterator[Rows]]]:
+        """Yields for each file of at most so many rows how many it has, and these.
+
+        InputError if there are fewer than the runs count.
+        """
+        batches = self.batches()
+        rest: Rows | None = None
+
+        def taken(rows: int) -> Iterator[Rows]:
+            nonlocal rest
+            while rows:
+                batch = rest or next(batches, None)
+                if batch is None:
+                    raise InputError(
+                        f"{self.place} holds fewer rows than its run.json counts; `bert-embed "
+                        "verify` lists what is missing"
+                    )
+                rest = batch.slice(rows) if len(batch) > rows else None
+                batch = batch.slice(0, rows)
+                rows -= len(batch)
+                yield batch
+
+        for first in range(0, self.rows, most):
+            rows = min(most, self.rows - first)
+            of_file = taken(rows)
+            yield rows, of_file
+            for _ in of_file:  # of a file that is there: read, not written
+                pass
+
     @property
     def parts(self) -> list[str]:
         """The column that numbers the rows of a document; none if it has one row."""
@@ -159,29 +188,6 @@ def _keys(columns: pa.RecordBatch | pa.Table) -> np.ndarray:
 def key_of(name: str) -> int:
     """The hash of the name of a row, as `ExportSource.row_keys` has it."""
     return xxh3_64_intdigest(name.encode())
-
-
-class Cutter:
-    """Cuts the batches of a source into runs of rows."""
-
-    def __init__(self, source: ExportSource) -> None:
-        self._place, self._batches = source.place, source.batches()
-        self._rest: Rows | None = None
-
-    def take(self, rows: int) -> Iterator[Rows]:
-        """Yields exactly the next `rows` rows; InputError if there are fewer."""
-        while rows:
-            batch = self._rest or next(self._batches, None)
-            self._rest = None
-            if batch is None:
-                raise InputError(
-                    f"{self._place} holds fewer rows than its run.json counts; `bert-embed "
-                    "verify` lists what is missing"
-                )
-            if len(batch) > rows:
-                self._rest, batch = batch.slice(rows), batch.slice(0, rows)
-            rows -= len(batch)
-            yield batch
 
 
 def open_source(options: ExportOptions) -> ExportSource:
