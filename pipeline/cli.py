@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import bert_embed
-from bert_embed.base.environment import Absent, absent, missing, set_up_process
+from bert_embed.base.environment import Absent, missing, set_up_process
 from bert_embed.base.errors import InputError, TextError, is_passing
 from bert_embed.pipeline import console
 from bert_embed.pipeline.console import AnswerLost, answer, hide_secrets, program, warn
@@ -163,7 +163,7 @@ def _leave_out_pandas() -> None:
 
     It takes 0.5 s and 40 MiB. For processes that are a command of ours from start to end.
     """
-    sys.meta_path.insert(0, Absent(("pandas",)))
+    sys.meta_path.insert(0, Absent("pandas"))
 
 
 def _import_beam(options: "Options") -> None:
@@ -176,10 +176,10 @@ def _import_beam(options: "Options") -> None:
     if uses_a_service or options.job.name != DEFAULT_RUNNER.lower():
         import pyarrow as pa
 
-        with absent("pandas"):  # which the clients of services may use
+        with Absent("pandas"):  # which the clients of services may use
             pa.array([], pa.string())  # Arrow's Python looks for it once,
             pa.scalar("")  # and its C++ does where it finds the type of a value
         return
     _leave_out_pandas()
-    with absent(*BEAM_WITHOUT):
+    with Absent(*BEAM_WITHOUT):
         import apache_beam  # noqa: F401

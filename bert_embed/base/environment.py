@@ -43,22 +43,20 @@ def in_notebook() -> bool:
     return type(sys.stderr).__module__.startswith("ipykernel")
 
 
-@contextmanager
-def absent(*packages: str) -> Iterator[None]:
-    """Makes imports of packages fail, but for modules that were imported before."""
-    finder = Absent(packages)
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-
-
 class Absent(MetaPathFinder):
-    """Answers for packages that are not installed."""
+    """Has imports of packages fail, but for modules that were imported before.
 
-    def __init__(self, packages: tuple[str, ...]) -> None:
+    From `__enter__` on, which a `with` statement calls, until its end.
+    """
+
+    def __init__(self, *packages: str) -> None:
         self._packages = packages
+
+    def __enter__(self) -> None:
+        sys.meta_path.insert(0, self)
+
+    def __exit__(self, *raised: object) -> None:
+        sys.meta_path.remove(self)
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
         """Finds nothing, and ends the search for these packages."""
@@ -80,33 +78,25 @@ def available_cores() -> int:
 
 
 def cpu_quota(membership: Path = _MEMBERSHIP, mount: Path = _MOUNT) -> float | None:
-    """Returns the smallest quota, in cores, of this process' control groups (v1 or v2), or None.
+    """Returns the smallest quota, in cores, of this process' control group (v2), or None.
 
-    The quotas of the groups above a group apply to it too. `membership` lists the groups, a line
-    for each; `mount` is the folder of their files.
+    The quotas of the groups above it apply to it too. `membership` names it, `mount` is the folder
+    of the groups' files.
     """
-    quotas, lines = [], _read(membership).splitlines()
-    for number, controllers, group in (line.split(":", 2) for line in lines if line.count(":") > 1):
-        if number == "0":
-            roots = [mount, mount / "unified"]
-        elif "cpu" in controllers.split(","):
-            roots = [mount / "cpu", mount / controllers]
-        else:
-            continue
-        path = PurePosixPath(group)
-        # In a container the path may be that of the host, of which only the root is mounted.
-        for root in roots:
-            quotas += [_quota(root / str(part).lstrip("/")) for part in (path, *path.parents)]
+    quotas = []
+    for line in _read(membership).splitlines():
+        if line.startswith("0::"):
+            path = PurePosixPath(line.removeprefix("0::"))
+            # In a container the path may be that of the host, of which only the root is mounted.
+            quotas += [_quota(mount / str(part).lstrip("/")) for part in (path, *path.parents)]
     return min(filter(None, quotas), default=None)
 
 
 def _quota(folder: Path) -> float | None:
-    """Returns the cores of a group; None for no quota, which is "max" in v2 and -1 in v1."""
-    names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-    v1 = [word for name in names for word in _read(folder / name).split()]
-    for words in (_read(folder / "cpu.max").split(), v1):
-        if len(words) == 2 and all(word.isdecimal() and int(word) for word in words):
-            return int(words[0]) / int(words[1])
+    """Returns the cores of a group; None for no quota, which is "max"."""
+    words = _read(folder / "cpu.max").split()
+    if len(words) == 2 and all(word.isdecimal() and int(word) for word in words):
+        return int(words[0]) / int(words[1])
     return None
 
 

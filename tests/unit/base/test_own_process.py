@@ -78,10 +78,6 @@ def test_a_run_sets_up_worker_processes_and_not_its_caller(tmp_path, tiny_bundle
         assert all((pid == told[name][0]) == (name == "caller") for pid, _ in noted)
 
 
-V1 = {"cpu.cfs_quota_us": "150000\n", "cpu.cfs_period_us": "100000\n"}
-V1_NONE = {"cpu.cfs_quota_us": "-1\n", "cpu.cfs_period_us": "100000\n"}
-
-
 @pytest.mark.parametrize(
     ("membership", "files", "quota"),
     [
@@ -92,12 +88,6 @@ V1_NONE = {"cpu.cfs_quota_us": "-1\n", "cpu.cfs_period_us": "100000\n"}
         ("0::/a/b", {"a/b/cpu.max": "200000 100000\n", "a/cpu.max": "300000 100000\n"}, 2.0),
         ("0::/host/path", {"cpu.max": "50000 100000\n"}, 0.5),
         ("0::/", {"cpu.max": "garbage\n"}, None),
-        ("5:cpu,cpuacct:/", {f"cpu,cpuacct/{name}": text for name, text in V1.items()}, 1.5),
-        ("5:cpuacct,cpu:/d/x", {f"cpu/d/x/{name}": text for name, text in V1.items()}, 1.5),
-        ("5:cpu:/d/x", {f"cpu/{name}": text for name, text in V1.items()}, 1.5),
-        ("5:cpu:/", {f"cpu/{name}": text for name, text in V1_NONE.items()}, None),
-        ("4:cpuset:/", {f"cpu/{name}": text for name, text in V1.items()}, None),
-        ("5:cpu:/\n0::/", {"unified/cpu.max": "400000 100000\n"}, 4.0),
         ("no line of the kernel", {"cpu.max": "150000 100000\n"}, None),
     ],
 )
