@@ -111,7 +111,6 @@ def test_verify_ends_with_1_where_a_file_differs(tiny_bundle, tmp_path, command)
         ("inspect", "the following arguments are required: MODEL"),
         ("inspect nowhere --text x", "--model must be minilm"),
         ("import nowhere bundle", "nowhere: no such folder"),
-        ("import a b --colour red", "unknown flag --colour; see bert-embed model"),
     ],
 )
 def test_a_wrong_command_is_one_sentence(tmp_path, monkeypatch, command, words, message):

@@ -9,13 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_embed.bundle.find import resolve_model
-from bert_embed.importers import import_model
 from examples import bank_cosines, compare_precisions, sts_benchmark, train_classifier
 from examples.bank_cosines import SENTENCE, banks
 from examples.sts_benchmark import Pair, pearson, read_pairs, spearman
 from tests.support.command import write_json
-from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[3]
@@ -70,8 +67,6 @@ def test_every_form_gives_the_same_pairs(tmp_path):
     ("name", "text", "message"),
     [
         ("a.csv", "x,y,1\nx,y,none\n", "line 2: a pair must have"),
-        ("a.jsonl", '{"sentence1": "x"}\n', "line 1: a pair must have"),
-        ("a.jsonl", "{\n", "cannot be read"),
         ("a.csv.gz", "not packed", "cannot be read"),
         ("a.csv", "x,y,1\n", "at least 2 pairs"),
     ],
@@ -107,18 +102,6 @@ def test_bank_vectors_are_the_sum_of_the_last_four_layers(minilm):
     layers = np.load(STATES.with_suffix(".npz"))[f"hidden_states_{number}"]
     wanted = layers[-4:].sum(axis=0)[[6, 10, 19]]
     np.testing.assert_allclose(banks(minilm).vectors, wanted, atol=4e-4)
-
-
-def test_a_model_without_four_layers_or_the_word_is_refused(tmp_path, tiny_bundle):
-    with pytest.raises(ValueError, match="--model must have 4 layers"):
-        banks(resolve_model(tiny_bundle))
-    characters = [chr(code) for code in range(97, 123)]
-    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", ".", *characters]
-    vocab += [f"##{one}" for one in characters]
-    write_tiny_huggingface(tmp_path / "model", layers=4, vocab=vocab)
-    bundle = import_model(str(tmp_path / "model"), str(tmp_path / "bundle"))
-    with pytest.raises(ValueError, match="must know the word 'bank'"):
-        banks(bundle)
 
 
 def test_the_table_of_precisions_shows_what_each_loses(minilm, tmp_path, capsys):
@@ -174,16 +157,3 @@ def test_a_keras_classifier_learns_topics(tmp_path, tiny_bundle, command, train,
     said = capsys.readouterr().out
     assert "classes money, water" in said
     assert float(re.search(r"held out ([\d.]+)", said)[1]) > 0.85
-
-
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ("a\tx\nb\ty\nc\tx\n", "3 rows of --examples have a label, too few"),
-        ("a\tx\nb\tx\n", "names 1 classes, a classifier needs at least 2"),
-        ("a\tx\nb y\n", "labels.tsv, line 2 has no tab between id and label"),
-    ],
-)
-def test_what_cannot_be_learnt_from_ends_in_one_sentence(train, labels, message):
-    with pytest.raises(SystemExit, match=message):
-        train(dict.fromkeys("abc", "money"), labels)

@@ -5,7 +5,6 @@ import shutil
 from importlib.util import find_spec
 
 import numpy as np
-import pyarrow
 import pyarrow.parquet
 import pytest
 
@@ -177,20 +176,6 @@ def test_texts_are_shown_unless_switched_off_and_only_to_the_owner(output, page,
     assert without["documents"] == page["documents"]
     assert without["rejected"] == page["rejected"]
     assert file.stat().st_mode & 0o044 == 0o044
-
-
-def test_columns_of_times_that_python_cannot_hold_are_shown(run, tmp_path):
-    last = 253402300799  # the last second of the year 9999
-    table = {
-        "text": ["the same river"],
-        "fine": pyarrow.array([1], pyarrow.time64("ns")),
-        "last": pyarrow.array([last], pyarrow.timestamp("s", "Asia/Tokyo")),
-        "beyond": pyarrow.array([last + 1], pyarrow.timestamp("s")),
-    }
-    pyarrow.parquet.write_table(pyarrow.table(table), tmp_path / "in.parquet")
-    output = run(tmp_path / "in.parquet", extra_columns="fine,last,beyond")
-    labels = [one["labels"] for one in content(output)["documents"]["columns"]]
-    assert labels == [["00:00:00"], ["9999-12-31 23:59:59+00:00"], ["10000-01-01 00:00:00.000"]]
 
 
 def test_clusters_are_named_by_the_words_that_set_them_apart(run):

@@ -10,7 +10,7 @@ import pytest
 
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.report.page import MOST_BYTES, page
-from tests.support.command import embed, record, say_status
+from tests.support.command import embed, record
 from tests.support.outputs import content, content_of, contents
 
 TEXTS = [f"the bank of the red river {n}" for n in range(12)]
@@ -113,12 +113,6 @@ def test_a_report_replaces_pages_only(output, tmp_path, command):
     assert contents(output) == before
     for name in ("copy/new.html", "shown.html", "shown.html"):
         command("report", output, output=tmp_path / name)
-
-
-def test_an_output_that_is_not_complete_is_refused(output, command):
-    say_status(output, "running")
-    told = f"error: {output}: the run is not complete (status running); run its command again\n"
-    assert command("report", output, code=2).err == told
 
 
 @pytest.mark.skipif(find_spec("openTSNE") is not None, reason="openTSNE is installed")

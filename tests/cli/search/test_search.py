@@ -131,14 +131,19 @@ def test_an_extra_column_may_be_named_text(run, command):
 
 
 def test_columns_that_json_or_python_cannot_hold_are_shown(tmp_path, run, command):
-    """NaN, nanoseconds without pandas, and the year 10000."""
+    """NaN, nanoseconds without pandas, and the year 10000; by the report, too."""
     table = {"text": ["the bank"], "none": [math.nan], "fine": pa.array([1], pa.time64("ns"))}
-    table["beyond"] = pa.array([253402300800], pa.timestamp("s"))
+    last = 253402300799  # the last second of the year 9999
+    table["last"] = pa.array([last], pa.timestamp("s", "Asia/Tokyo"))
+    table["beyond"] = pa.array([last + 1], pa.timestamp("s"))
     pq.write_table(pa.table(table), tmp_path / "in.parquet")
-    output = run(tmp_path / "in.parquet", extra_columns="none,fine,beyond")
+    output = run(tmp_path / "in.parquet", extra_columns="none,fine,last,beyond")
     [line] = hits_of(command("search", output, "the bank", "--json"))
-    wanted = {"none": None, "fine": "00:00:00", "beyond": "10000-01-01 00:00:00.000"}
-    assert line["hits"][0]["columns"] == wanted
+    columns = line["hits"][0]["columns"]
+    wanted = ["00:00:00", "9999-12-31 23:59:59+00:00", "10000-01-01 00:00:00.000"]
+    assert [columns[name] for name in ("none", "fine", "beyond")] == [None, wanted[0], wanted[2]]
+    labels = [one["labels"] for one in content(output)["documents"]["columns"]]
+    assert labels[1:] == [[label] for label in wanted]
 
 
 def test_a_query_without_a_vector_is_one_sentence(poisoned_bundle, run, command):
