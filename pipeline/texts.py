@@ -11,7 +11,7 @@ import pyarrow as pa
 from bert_embed.base.errors import InputError, error_text
 from bert_embed.pipeline.options.flags import looks_like_table
 from bert_embed.pipeline.report.sample import Run, Sample
-from bert_embed.pipeline.run.columns import extra_schema, recorded_columns
+from bert_embed.pipeline.run.columns import recorded_columns
 from bert_embed.results.columns import python_values
 from bert_embed.results.files import row_batches
 from bert_embed.results.names import copied_columns, parse_name
@@ -127,8 +127,8 @@ def texts_of_input(
         columns = recorded_columns(record, listing.files)
         files = listing.first(source.limit, columns)
         # Nobody shows the extra ones, but their bytes decide where Parquet's parts end.
-        extra = tuple(source.extra_columns or ())
-        columns = replace(columns, extra=extra_schema(extra, files, False, extra))
+        if names := source.extra_columns:
+            columns = replace(columns, extra=pa.schema([(name, pa.string()) for name in names]))
     except (ValueError, OSError) as error:
         return hits, f"the run's input cannot be read: {error_text(error)}"
     wanted = {key for hit in itertools.chain.from_iterable(hits) if (key := _key(hit))}

@@ -28,6 +28,7 @@ from bert_embed.pipeline.options.flags import (
 from bert_embed.pipeline.runners.options import DEFAULT_RUNNER, RunnerOptions
 from bert_embed.results.files import EXAMPLES
 from bert_embed.storage.files import read_bytes
+from bert_embed.transforms.read.columns import joined_fields
 
 _OF_COMMANDS = ("h", "help", "version")  # what they print is for people
 _TYPO = 0.8  # no flag of Beam, of Flink or of Spark is so similar to one of ours
@@ -430,8 +431,8 @@ def as_words(name: str, value: Any) -> list[str]:
     if isinstance(value, bool):
         return [f"--{name}" if value else f"--no_{name}"]
     texts = list(map(str, value)) if isinstance(value, list | tuple) else [str(value)]
-    is_repeated = name in FLAGS and FLAGS[name].is_repeated
-    return [f"--{name}={text}" for text in (texts if is_repeated else [",".join(texts)])]
+    is_whole = not isinstance(value, list | tuple) or (name in FLAGS and FLAGS[name].is_repeated)
+    return [f"--{name}={text}" for text in (texts if is_whole else [joined_fields(texts)])]
 
 
 def command_of(options: Options) -> list[str]:

@@ -20,7 +20,7 @@ from bert_embed.base.errors import SettingError
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.transforms.bigquery.client import NAME, SCHEME
 from bert_embed.transforms.parts import COMPRESSIONS, FORMATS
-from bert_embed.transforms.read.columns import joined_fields
+from bert_embed.transforms.read.columns import joined_fields, text_fields
 
 _BOOLS = ("bool", "bool_")  # Python's and NumPy's
 _MOST = (1 << 63) - 1  # what run.json can hold
@@ -156,10 +156,10 @@ def not_negative(name: str, value: Any) -> float:
 
 
 def names(name: str, value: Any) -> tuple[str, ...]:
-    """Names; as a text with commas."""
+    """Names; as a text with commas, one that has a comma in quotes."""
     items = items_of(value)
     if items is None:
-        items = [part.strip() for part in one_text(name, value).split(",")]
+        items = [part.strip() for part in text_fields(one_text(name, value))]
     return tuple(one_text(name, item) for item in items)
 
 

@@ -1,9 +1,7 @@
 """Resolves which fields hold text, id and extra columns, from options and what files show."""
 
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -42,24 +40,20 @@ from bert_embed.transforms.read.records import (
     type_name,
 )
 
-_COMMA = re.compile(r"\s*,\s*")
 _RECORDS = "JSON lines, CSV and Parquet"
 
 
-def named_columns(options: Options, existing: Collection[str] = ()) -> Columns:
-    """The columns as the options name them, names with commas as far as they are `existing`."""
+def named_columns(options: Options) -> Columns:
+    """The columns as the options name them."""
     text = options.text_column or "text"
-    if text not in existing and ("," in text or '"' in text):
-        words = [name.strip() for name in text_fields(text)]
-        names = list(_whole_names(words, existing))
+    if "," in text:
+        names = [name.strip() for name in text_fields(text)]
         if len(names) > 1 and (not all(names) or len(set(names)) < len(names)):
             raise UsageError(
                 f"--text_column must be one column, or several different ones with commas between "
                 f"them, got {text!r}"
             )
-        text = joined_fields(names) if len(names) > 1 or "," in text else text
-    elif "," in text:
-        text = joined_fields([text])
+        text = joined_fields(names)
     return Columns(
         text=text,
         id=None if options.id_column in (NO_ID_COLUMN, RELATIVE_PLACES) else options.id_column,
@@ -85,26 +79,6 @@ def recorded_columns(record: RunRecord, files: Sequence[InputFile]) -> Columns:
     )
 
 
-def _whole_names(words: Sequence[str], existing: Collection[str]) -> Iterator[str]:
-    """The words, where several with commas between them are one name of those, joined again.
-
-    >>> list(_whole_names(["id", "Title", "full:string"], ["id", "Title, full"]))
-    ['id', 'Title, full:string']
-    """
-    whole = {_COMMA.sub(",", name.strip()): name for name in existing if "," in name}
-    at = 0
-    while at < len(words):
-        found, stop = words[at], at + 1
-        for end in range(len(words) if whole else at, at, -1):
-            joined = _COMMA.sub(",", ",".join(words[at:end]))
-            name, colon, kind = joined.rpartition(":")
-            if joined in whole or name in whole:
-                found, stop = whole.get(joined) or f"{whole[name]}{colon}{kind}", end
-                break
-        yield found
-        at = stop
-
-
 def input_columns(options: Options, files: list[InputFile]) -> tuple[Columns, str | None]:
     """Which fields hold text, id and extra columns, by first records, headers and schemas.
 
@@ -122,14 +96,8 @@ def input_columns(options: Options, files: list[InputFile]) -> tuple[Columns, st
     if formats <= {"text", WHOLE_FILES}:
         _refuse_columns(options, columns)
         return columns, None
-    words = options.extra_columns or ()
-    looked, existing = looked_at(files, columns), set[str]()
-    if "," in columns.text or len(words) > 1 or ":" in "".join(words):
-        names = set(chain.from_iterable(fields.names for fields in looked))
-        existing = names | {name.strip() for name in names}
-        columns = replace(named_columns(options, existing), base=columns.base)
-    words = tuple(_whole_names(words, existing))
-    extra = extra_schema(words, files, options.keep_text, existing)
+    words, looked = options.extra_columns or (), looked_at(files, columns)
+    extra = _extra_schema(words, files, options.keep_text)
     typed = [] if extra is None else [name for name in extra.names if name not in words]
     if extra is not None and columns.loads:
         extra = pa.schema([field.with_type(loaded_type(field.type)) for field in extra])
@@ -197,15 +165,15 @@ def check_columns(
                 raise UsageError(f"--extra_columns {name} {clash}")
 
 
-def extra_schema(
-    words: tuple[str, ...], files: list[InputFile], keep_text: bool, existing: Collection[str]
+def _extra_schema(
+    words: tuple[str, ...], files: list[InputFile], keep_text: bool
 ) -> pa.Schema | None:
     """Names and types of the extra columns: the given type, else Parquet's, else string."""
     if not words:
         return None
     fields: dict[str, pa.DataType] = {}
     for word in words:
-        name, kind = (word, None) if word in existing else _name_and_type(word)
+        name, kind = _name_and_type(word)
         check_extra_name(name, keep_text)
         if name.lower() in map(str.lower, fields):
             raise UsageError(f"--extra_columns names {name} twice")
