@@ -211,7 +211,10 @@ class BegunBlocks:
 def begun_blocks(
     folder: OutputFolder, specs: Iterable[BlockSpec]
 ) -> Iterator[BlockSpec | BegunBlocks]:
-    """Gives blocks of which nothing is written as they are, and all others some at a time."""
+    """Gives blocks of which nothing is written as they are, but all others some at a time.
+
+    Files to cut are among these: they go to workers of their own.
+    """
     parts, files = defaultdict[int, list[int]](list), defaultdict[int, list[tuple[str, int]]](list)
     sizes, recorded = folder.listed()
     for block, part in recorded:
@@ -227,7 +230,7 @@ def begun_blocks(
     held: list[BlockSpec] = []
     slices = 0
     for spec in specs:
-        if spec.number not in parts:
+        if spec.number not in parts and not spec.spread:
             yield spec
             continue
         held.append(spec)

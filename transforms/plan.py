@@ -1,6 +1,5 @@
 """Plans the blocks of a run."""
 
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,8 +14,6 @@ from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import BlockSpec, InputFile, PlannedWork, ReadPart, plan_blocks
 from bert_embed.transforms.read.reader import cut_file
 from bert_embed.transforms.steps import RedactErrors, Step, activity
-
-_ALONE = 2000  # blocks that travel alone, enough for all workers: a thousand bytes of memory each
 
 
 @dataclass(frozen=True)
@@ -51,9 +48,7 @@ class PlanBlocks(Step):
         begun = plan.begun | "SpreadBegun" >> beam.Reshuffle() | "Look" >> look
         specs = (plan.specs, begun.specs) | "Specs" >> beam.Flatten()
         return {
-            "specs": specs
-            | "Spread" >> beam.Reshuffle()
-            | "Unpack" >> beam.FlatMap(pickle.loads).with_output_types(BlockSpec),
+            "specs": specs | "Spread" >> beam.Reshuffle(),
             "finished": begun.finished,
             "begun": begun.begun,
             "planned": plan.planned,
@@ -70,7 +65,7 @@ class _Plan(beam.DoFn):
     def process(
         self, impulse: bytes
     ) -> Iterator[
-        bytes
+        BlockSpec
         | beam.pvalue.TaggedOutput[Literal["planned"], PlannedWork]
         | beam.pvalue.TaggedOutput[Literal["begun"], BegunBlocks]
     ]:
@@ -83,9 +78,11 @@ class _Plan(beam.DoFn):
                 )
             files = listing.files
             specs = partial(plan_blocks, files, self.request.block_bytes)
-            for blocks in packed_blocks(begun_blocks(self.folder, specs())):
-                is_packed = isinstance(blocks, bytes)
-                yield blocks if is_packed else beam.pvalue.TaggedOutput("begun", blocks)
+            for one in begun_blocks(self.folder, specs()):
+                if isinstance(one, BlockSpec):
+                    yield one
+                else:
+                    yield beam.pvalue.TaggedOutput("begun", one)
         yield beam.pvalue.TaggedOutput("planned", planned_work(files, specs()))
 
 
@@ -100,7 +97,7 @@ class _Look(beam.DoFn):
     def process(
         self, begun: BegunBlocks
     ) -> Iterator[
-        bytes
+        BlockSpec
         | beam.pvalue.TaggedOutput[Literal["finished"], BlockRecord]
         | beam.pvalue.TaggedOutput[Literal["begun"], BlockSpec]
     ]:
@@ -109,31 +106,10 @@ class _Look(beam.DoFn):
             if spec.done:
                 yield beam.pvalue.TaggedOutput("begun", spec)
             if not spec.complete and not spec.spread:
-                yield pickle.dumps([spec])
+                yield spec
             elif not spec.complete:
                 with RedactErrors("read"):
-                    for part in cut_file(spec, self.read_parts, self.folder):
-                        yield pickle.dumps([part])
-
-
-def packed_blocks(blocks: Iterable[BlockSpec | BegunBlocks]) -> Iterator[bytes | BegunBlocks]:
-    """Blocks of which nothing is written, pickled, the later ones some together.
-
-    What is begun, and files to cut, go to workers of their own.
-    """
-    together: list[BlockSpec] = []
-    for block in blocks:
-        if isinstance(block, BegunBlocks):
-            yield block
-        elif block.spread:
-            yield BegunBlocks([block], {block.number: []})
-        else:
-            together.append(block)
-            if len(together) > block.number // _ALONE:
-                yield pickle.dumps(together)
-                together = []
-    if together:
-        yield pickle.dumps(together)
+                    yield from cut_file(spec, self.read_parts, self.folder)
 
 
 def planned_work(files: Sequence[InputFile], specs: Iterable[BlockSpec]) -> PlannedWork:
