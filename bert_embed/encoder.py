@@ -576,12 +576,10 @@ class Encoder:
             required(getattr(made, f"{unit}s"), f"{unit}s") for made in (done.layout, done)
         )
         vectors = vectors.reshape(-1, *shape)
-        if unit == "token":
-            names = self.tokenizer.tokens(units.ids)
-            return per_document(units.splits, names, units.starts, units.stops, vectors)
-        vectors[units.first == units.last] = np.nan  # those without a token
-        words = units.texts
-        return per_document(words.splits, words.texts, words.starts, words.stops, vectors)
+        if unit == "word":
+            vectors[units.first == units.last] = np.nan  # those without a token
+        texts = self.tokenizer.tokens(units.ids) if unit == "token" else units.texts
+        return per_document(units.splits, texts, units.starts, units.stops, vectors)
 
     def _text_spec(
         self, texts: Mapping[str, Any], use: str | None = None, **kinds: Any

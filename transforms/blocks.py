@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from bert_embed.base.arrays import take, take_column
+from bert_embed.base.arrays import take, take_column, take_rows
 from bert_embed.models.heads.kinds import KINDS, ROW_KINDS
 from bert_embed.text.documents import TextTokenizer
-from bert_embed.text.layout import Layout
+from bert_embed.text.layout import KeptWindows, Layout
 from bert_embed.transforms.parts import Part, UnknownWords
 
 _Block = TypeVar("_Block")
@@ -115,18 +115,6 @@ class TokenBlock:
 
 
 @dataclass(frozen=True)
-class KeptWindows:
-    """The windows of long texts, or the chunks of texts, where each has a vector of its own."""
-
-    document: np.ndarray  # int32 [windows], place of its document; never decreasing
-    window: np.ndarray  # int32 [windows], number in the document, from 0
-    starts: np.ndarray  # int32 [windows], code point of the text
-    stops: np.ndarray  # int32 [windows], after its last code point
-    num_tokens: np.ndarray  # int32 [windows], with special tokens unless pooled in its document
-    name: str = "window"  # or `chunk`
-
-
-@dataclass(frozen=True)
 class TokenVectors:
     """A vector of every token, all documents end to end."""
 
@@ -195,19 +183,12 @@ class EmbeddingBlock:
 
 def take_documents(block: EmbeddingBlock, documents: np.ndarray) -> EmbeddingBlock:
     """The vectors of some documents, int64 `[kept]`, ascending."""
-    windows = block.windows
-    if windows is None:
+    if block.windows is None:
         return take(block, documents)
-    at = np.flatnonzero(np.isin(windows.document, documents))
-    windows = take(windows, at)
-    document = np.searchsorted(documents, windows.document).astype(np.int32)
-    others = take(replace(block, windows=None, vectors=None, heads={}), documents)
-    return replace(
-        others,
-        windows=replace(windows, document=document),
-        vectors=take_column(block.vectors, at),
-        heads=take_column(block.heads, at),
-    )
+    at, _ = take_rows(block.windows.splits, documents)
+    others = take(replace(block, vectors=None, heads={}), documents)
+    vectors, heads = take_column(block.vectors, at), take_column(block.heads, at)
+    return replace(others, vectors=vectors, heads=heads)
 
 
 ROW_BITS = 32  # of a place are the row; the bits above them are the part

@@ -14,7 +14,8 @@ from bert_embed.base.arrays import places, splits_of, take_rows
 from bert_embed.base.errors import InputError, required
 from bert_embed.base.json import from_json, json_bytes, json_object
 from bert_embed.results.tf_example import Bytes, Feature, Ints, encode_records, one_int
-from bert_embed.text.layout import Layout, Units
+from bert_embed.text.documents import TextWords
+from bert_embed.text.layout import Layout
 from bert_embed.transforms.blocks import TokenBlock
 from bert_embed.transforms.output_folder import EXAMPLES, OutputFile, OutputFolder
 
@@ -125,18 +126,17 @@ def _row_offsets(layout: Layout, splits: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _word_features(
-    words: Units, layout: Layout, document: np.ndarray, number: np.ndarray
+    words: TextWords, layout: Layout, document: np.ndarray, number: np.ndarray
 ) -> dict[str, Feature]:
     """The features of words; the first window of a document has all of them."""
-    texts = words.texts
-    counts = np.diff(texts.splits)
+    counts = np.diff(words.splits)
     splits = splits_of(np.where(number == 0, counts[document], 0))
     begins = np.repeat(required(layout.tokens, "tokens").splits[:-1], counts)
     return {
-        "word_starts": Ints(texts.starts, splits),
-        "word_stops": Ints(texts.stops, splits),
+        "word_starts": Ints(words.starts, splits),
+        "word_stops": Ints(words.stops, splits),
         "word_first": Ints(words.first - begins, splits),
         "word_last": Ints(words.last - begins, splits),
         "word_truncated": Ints(words.truncated.astype(np.int64), splits),
-        "words": Bytes([text.encode() for text in texts.texts], splits),
+        "words": Bytes([text.encode() for text in words.texts], splits),
     }

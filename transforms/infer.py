@@ -17,16 +17,15 @@ from apache_beam.ml.inference.base import ModelHandler, RunInference
 from bert_embed.backends.choose import EngineLoader, load_engine, weight_files
 from bert_embed.backends.runner import BrokenModelError
 from bert_embed.base.environment import set_up_process
-from bert_embed.base.errors import StepError, required
+from bert_embed.base.errors import StepError
 from bert_embed.base.threads import NoProgressError
 from bert_embed.bundle.cache import worker_bundle
 from bert_embed.model import Embedder, Request
 from bert_embed.settings import TextSpec, VectorSpec
-from bert_embed.text.documents import TextTokenizer
-from bert_embed.text.layout import DocumentVectors, Layout, Units
+from bert_embed.text.documents import TextTokenizer, TextWords
+from bert_embed.text.layout import DocumentVectors, Layout
 from bert_embed.transforms.blocks import (
     EmbeddingBlock,
-    KeptWindows,
     TokenBlock,
     TokenVectors,
     WordVectors,
@@ -95,8 +94,7 @@ class BlockModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, Embedder]):
         with RedactErrors("infer"), _naming(block):
             request = Request(self.text_spec, rows=block.layout, batch_tokens=self.batch_tokens)
             embedded = model.run(request)
-            pieces = "window" if self.text_spec.chunk is None else "chunk"
-            return [embedding_block(block, embedded, model.tokenizer, started, pieces)]
+            return [embedding_block(block, embedded, model.tokenizer, started)]
 
     def get_num_bytes(self, batch: TokenBlock) -> int:
         return nbytes(batch)
@@ -137,13 +135,9 @@ def _naming(block: TokenBlock) -> Iterator[None]:
 
 
 def embedding_block(
-    block: TokenBlock,
-    done: DocumentVectors,
-    tokenizer: TextTokenizer,
-    started: float,
-    pieces: str = "window",
+    block: TokenBlock, done: DocumentVectors, tokenizer: TextTokenizer, started: float
 ) -> EmbeddingBlock:
-    """Gives every document, or its `pieces`, their vectors; rejects those of failed rows."""
+    """Gives every document, or its windows, their vectors; rejects those of failed rows."""
     layout, rows = done.layout, done.rows
     embedded = EmbeddingBlock(
         part=block.part,
@@ -153,7 +147,7 @@ def embedding_block(
         full_lengths=layout.num_tokens_full,
         text_hash=block.text_hash,
         vectors=done.sentences,
-        windows=_kept_windows(layout, pieces),
+        windows=layout.kept,
         tokens=_token_vectors(layout, done.tokens, tokenizer),
         words=_word_vectors(layout.words, done.words),
         heads=done.heads,
@@ -177,23 +171,6 @@ def embedding_block(
     return replace(embedded, part=part.then("infer", seconds, rejected))
 
 
-def _kept_windows(layout: Layout, name: str) -> KeptWindows | None:
-    windows, chunks = layout.windows, layout.chunks
-    if chunks is not None:
-        splits, starts, stops = chunks.texts.splits, chunks.texts.starts, chunks.texts.stops
-        lengths = (chunks.last - chunks.first).astype(np.int32)
-    elif windows is None or layout.starts is None or layout.stops is None:
-        return None
-    else:
-        splits, starts, stops = windows.splits, layout.starts, layout.stops
-        lengths = required(layout.window_tokens, "lengths of windows")
-    document = np.repeat(np.arange(len(splits) - 1), np.diff(splits))
-    number = np.arange(len(document)) - splits[document]
-    return KeptWindows(
-        document.astype(np.int32), number.astype(np.int32), starts, stops, lengths, name
-    )
-
-
 def _token_vectors(
     layout: Layout, vectors: np.ndarray | None, tokenizer: TextTokenizer
 ) -> TokenVectors | None:
@@ -206,16 +183,15 @@ def _token_vectors(
     return TokenVectors(tokens.splits, names, tokens.segments, tokens.starts, tokens.stops, vectors)
 
 
-def _word_vectors(units: Units | None, vectors: np.ndarray | None) -> WordVectors | None:
-    if units is None or vectors is None:
+def _word_vectors(words: TextWords | None, vectors: np.ndarray | None) -> WordVectors | None:
+    if words is None or vectors is None:
         return None
-    texts = units.texts
     return WordVectors(
-        splits=texts.splits,
-        texts=pa.array(texts.texts, pa.string()),
-        starts=texts.starts.astype(np.int32),
-        stops=texts.stops.astype(np.int32),
-        truncated=units.truncated,
-        missing=units.first == units.last,
+        splits=words.splits,
+        texts=pa.array(words.texts, pa.string()),
+        starts=words.starts.astype(np.int32),
+        stops=words.stops.astype(np.int32),
+        truncated=words.truncated,
+        missing=words.first == words.last,
         vectors=vectors,
     )

@@ -14,7 +14,8 @@ from bert_embed.models.heads.kinds import KINDS
 from bert_embed.results.columns import encoded
 from bert_embed.results.files import FORMATS
 from bert_embed.storage.files import checksum
-from bert_embed.transforms.blocks import EmbeddingBlock, KeptWindows, TokenBlock
+from bert_embed.text.layout import KeptWindows
+from bert_embed.transforms.blocks import EmbeddingBlock, TokenBlock
 from bert_embed.transforms.ledger import (
     BlockRecord,
     block_record,
@@ -148,7 +149,7 @@ def vector_files(
         made, part = KINDS[kind], block.part
         place, rows = made.folder, len(block)
         if block.windows is not None and made.by_row:
-            rows, place = len(block.windows.document), made.place(block.windows.name)
+            rows, place = len(block.windows.starts), made.place(block.windows.name)
         table = vector_table(block, kind, metadata)
         write = written.writer(table, made, metadata)
         files |= folder.write(place, part.block, part.number, written.suffix, write, rows)

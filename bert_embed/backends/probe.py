@@ -14,7 +14,7 @@ from bert_embed.bundle.bundle import PROBE, Bundle, file_sha256, load_tensors
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.settings import OutputSpec, VectorSpec
 from bert_embed.storage.local import opened
-from bert_embed.text.documents import PairMarks, TextTokenizer, TokenRows, build_pairs
+from bert_embed.text.documents import TextTokenizer, TokenRows, build_pairs
 from bert_embed.text.tokenizer import load_tokenizer
 
 # Rounding on other processors changes a hidden state by about 1e-5; another activation, layer or
@@ -117,7 +117,7 @@ def probe_rows(
         tokenizer.encode_flat(first),
         tokenizer.encode_flat(second),
         min(_MOST_TOKENS, config.max_position_embeddings),
-        PairMarks(tokenizer.cls_id, tokenizer.sep_id, tokenizer.separators),
+        tokenizer,
     )
 
 

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bert_embed.base.arguments import text_list, text_or_word_lists, whole_numbers
-from bert_embed.base.arrays import SameValues, places, splits_of, take, take_rows
+from bert_embed.base.arrays import SameValues, places, splits_of, take, take_column, take_rows
 from bert_embed.base.errors import InputError, SettingError, counted
 from bert_embed.settings import SPECIAL_TOKENS
 
@@ -281,13 +281,16 @@ def merge_tokens(
 
 
 @dataclass(frozen=True)
-class UnitTexts:
-    """Ranges of characters (code points) in each text: its words, or chunks."""
+class TextWords:
+    """The words of each text, as ranges of its characters (code points) and of tokens."""
 
     splits: np.ndarray  # int64 [documents + 1]
-    starts: np.ndarray  # int64 [units], the first character
-    stops: np.ndarray  # int64 [units], one past the last
-    texts: Sequence[str] = ()  # the words themselves; none for chunks
+    starts: np.ndarray  # int64 [words], the first character
+    stops: np.ndarray  # int64 [words], one past the last
+    texts: list[str]
+    first: np.ndarray  # int64 [words], number of the first token, of all texts' or of an output's
+    last: np.ndarray  # int64 [words], one past the last; `first` where no token is left
+    truncated: np.ndarray  # bool [words], whether some of its tokens were cut off
 
 
 @dataclass(frozen=True)
@@ -301,8 +304,7 @@ class TokenizedDocuments:
     prompt_tokens: int | np.ndarray = 0
     second: TokenizedTexts | None = None  # empty where a document has none; None without pairs
     is_pair: np.ndarray | None = None  # bool [documents], which have a second text; None as above
-    words: UnitTexts | None = None  # the words, if some are the caller's; else None
-    has_own_words: np.ndarray | None = None  # bool [documents]: words are the caller's
+    words: list[Sequence[str] | None] | None = None  # the caller's, None for those of a text
     special: int = 2  # [CLS] and [SEP], which a row of one text has; none where a model has none
     contexts: list[str] | None = None  # what its columns put before the chunks of each
     cut_contexts: np.ndarray | None = None  # bool [documents], of contexts among `prompt_tokens`
@@ -390,11 +392,8 @@ def tokenize_documents(
             is_pair = np.array([text is not None for text in texts_b], bool)
     numbers, special = np.arange(len(listed)), tokenizer.special_tokens
     parts = numbers, listed, tokens, prompt_tokens, second, is_pair
-    documents = TokenizedDocuments(*parts, special=special)
-    if words is None or not offsets:
-        return documents
-    has_own_words = np.array([of_text is not None for of_text in words])
-    return replace(documents, words=_word_texts(words, documents), has_own_words=has_own_words)
+    own = None if words is None or not offsets else list(words)
+    return TokenizedDocuments(*parts, words=own, special=special)
 
 
 def _tokens_within(tokens: TokenizedTexts, chars: np.ndarray) -> np.ndarray:
@@ -430,29 +429,35 @@ def _behind_marker(tokens: TokenizedTexts, marker: int) -> TokenizedTexts:
     return TokenizedTexts(np.insert(tokens.ids, begins, marker), splits, *columns)
 
 
-def _word_texts(words: Sequence[Sequence[str] | None], documents: TokenizedDocuments) -> UnitTexts:
-    """The places of words: the caller's, in the words joined by spaces, or those of a text."""
-    nothing = np.empty(0, np.int64)
-    starts, stops, texts = [nothing], [nothing], list[str]()
-    found, _, _ = words_of_text(documents.take(np.flatnonzero([one is None for one in words])))
-    of_texts = iter(pairwise(found.splits.tolist()))
-    for listed in words:
-        if listed is None:
-            own = slice(*next(of_texts))
-            begins, ends, listed = found.starts[own], found.stops[own], found.texts[own]
-        else:
-            lengths = np.array([len(word) for word in listed], np.int64)
-            ends = np.cumsum(lengths + 1) - 1
-            begins = ends - lengths
-        starts.append(begins)
-        stops.append(ends)
-        texts += listed
-    splits = splits_of(np.array([len(of_text) for of_text in starts[1:]], np.int64))
-    return UnitTexts(splits, np.concatenate(starts), np.concatenate(stops), texts)
+def words_of(documents: TokenizedDocuments) -> tuple[TextWords, np.ndarray]:
+    """The words of all texts, among their tokens; bool `[words]`, which are the caller's."""
+    found, listed = _words_of_texts(documents), documents.words
+    if listed is None:
+        return found, np.zeros(len(found.texts), bool)
+    own = [word for words in listed for word in words or ()]
+    counts = np.array([len(words or ()) for words in listed], np.int64)
+    lengths, splits = np.array(list(map(len, own)), np.int64), splits_of(counts)
+    begins = splits_of(lengths + 1)  # in all words joined by spaces
+    starts = begins[:-1] - np.repeat(begins[splits[:-1]], counts)
+    stops = starts + lengths
+    (at, token_splits), tokens = documents.text_tokens(), documents.tokens
+    spans = tokens.starts[at], tokens.stops[at], token_splits
+    first, last = overlapping_tokens(*spans, splits, starts, stops)
+    both = TextWords(
+        np.append(found.splits, found.splits[-1] + splits[1:]),
+        np.append(found.starts, starts),
+        np.append(found.stops, stops),
+        found.texts + own,
+        np.append(found.first, first),
+        np.append(found.last, last),
+        np.zeros(len(found.texts) + len(own), bool),
+    )
+    is_own = np.array([words is not None for words in listed], bool)
+    words = take_column(both, np.arange(len(listed)) + len(listed) * is_own)
+    return words, np.repeat(is_own, np.diff(words.splits))
 
 
-def words_of_text(documents: TokenizedDocuments) -> tuple[UnitTexts, np.ndarray, np.ndarray]:
-    """The words of all texts, and int64 `[words]` each: first token and one past the last."""
+def _words_of_texts(documents: TokenizedDocuments) -> TextWords:
     tokens, (at, token_splits) = documents.tokens, documents.text_tokens()
     splits, first, last = word_ranges(tokens.continues[at], token_splits)
     starts = tokens.starts[at][first].astype(np.int64)
@@ -462,7 +467,7 @@ def words_of_text(documents: TokenizedDocuments) -> tuple[UnitTexts, np.ndarray,
         documents.texts[row][start:stop]
         for row, start, stop in zip(rows.tolist(), starts.tolist(), stops.tolist(), strict=True)
     ]
-    return UnitTexts(splits, starts, stops, texts), first, last
+    return TextWords(splits, starts, stops, texts, first, last, np.zeros(len(texts), bool))
 
 
 @dataclass(frozen=True)
@@ -513,15 +518,6 @@ def build_rows(
     return TokenRows(out, splits, None, truncated)
 
 
-class PairMarks(NamedTuple):
-    """What a row of two texts has beside them, and whose rules say how they are cut."""
-
-    cls_id: int  # as of `TextTokenizer`, all of these
-    sep_id: int
-    separators: int = 1
-    of_library: bool = False
-
-
 Ragged = tuple[np.ndarray, np.ndarray]  # ids of texts end to end, and their splits
 
 
@@ -529,11 +525,12 @@ def build_pairs(
     first: Ragged,
     second: Ragged,
     max_seq_length: int,
-    marks: PairMarks,
+    marks: TextTokenizer,
     is_pair: np.ndarray | None = None,
 ) -> TokenRows:
     """Builds `[CLS] a [SEP] b [SEP]` of at most `max_seq_length` tokens, `[CLS] a [SEP]` of no `b`.
 
+    `marks` says what a row has beside its texts, and whose rules say how these are cut.
     Pairs lose tokens from the end of the longer text, until both are equally long, and then of both
     in turn, first of the second as in `_truncate_seq_pair` of google-research/bert, or with
     `of_library` of the one that was shorter. `is_pair`, bool `[rows]`, says which rows are pairs,

@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_embed.base.arrays import SameValues, places, splits_of, unit_length, weighted_means
+from bert_embed.base.arrays import (
+    SameValues,
+    places,
+    splits_of,
+    take,
+    unit_length,
+    weighted_means,
+)
 from bert_embed.base.errors import SettingError, required
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.models.heads.head import DocumentRows, Head, TokenPlaces
@@ -17,18 +24,16 @@ from bert_embed.models.heads.kinds import HEADS
 from bert_embed.models.heads.multi import MultiHead
 from bert_embed.settings import DOCUMENT_CONTEXT, TextSpec, text_room
 from bert_embed.text.documents import (
-    PairMarks,
     TextTokenizer,
+    TextWords,
     TokenizedDocuments,
     TokenRows,
-    UnitTexts,
     build_pairs,
     build_rows,
     merge_tokens,
-    overlapping_tokens,
     tokenize_documents,
     unique_rows,
-    words_of_text,
+    words_of,
 )
 from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.text.windows import (
@@ -55,13 +60,24 @@ class RowTokens(TokenPlaces):
 
 
 @dataclass(frozen=True)
-class Units:
-    """Words or chunks, as ranges of an output's tokens."""
+class KeptWindows:
+    """The windows of long texts, or the chunks of texts, where each has a vector of its own."""
 
-    texts: UnitTexts  # their ranges of characters, and the words
-    first: np.ndarray  # int64 [units], number of the first of its tokens among `RowTokens`
-    last: np.ndarray  # int64 [units], one past the last; `first` where no token is left
-    truncated: np.ndarray  # bool [units], whether some of its tokens were cut off
+    splits: np.ndarray  # int64 [documents + 1], those of each document
+    starts: np.ndarray  # int32 [windows], code point of the text
+    stops: np.ndarray  # int32 [windows], after its last code point
+    num_tokens: np.ndarray  # int32 [windows], with special tokens unless pooled in its document
+    name: str = "window"  # or `chunk`
+
+    @property
+    def document(self) -> np.ndarray:
+        """int64 `[windows]`, the document of each."""
+        return np.repeat(np.arange(len(self.splits) - 1), np.diff(self.splits))
+
+    @property
+    def window(self) -> np.ndarray:
+        """int64 `[windows]`, number in the document, from 0."""
+        return np.arange(len(self.starts)) - self.splits[self.document]
 
 
 @dataclass(frozen=True)
@@ -76,12 +92,11 @@ class Layout:
     num_tokens: np.ndarray  # int32 [documents], special tokens and prompt included
     truncated: np.ndarray  # bool [documents], whether the text was
     windows: Windows | None = None  # the rows of each document; None where each has one
-    starts: np.ndarray | None = None  # int32 [windows], first characters, if windows are kept
-    stops: np.ndarray | None = None  # int32 [windows], one past the last
-    window_tokens: np.ndarray | None = None  # int32 [windows], as `num_tokens`
+    kept: KeptWindows | None = None  # windows or chunks
     tokens: RowTokens | None = None
-    words: Units | None = None
-    chunks: Units | None = None  # whose tokens are pooled in their documents
+    words: TextWords | None = None
+    # int64 [chunks] each: first of their tokens, and one past the last, if these are pooled
+    chunks: tuple[np.ndarray, np.ndarray] | None = None
     num_tokens_full: np.ndarray | None = None  # int32 [documents], if nothing were truncated
     cut_contexts: int = 0  # documents with a context of chunks that was cut
     head_tokens: TokenPlaces | None = None  # for heads that are `of_tokens`
@@ -105,9 +120,8 @@ def lay_out(documents: TokenizedDocuments, spec: TextSpec, tokenizer: TextTokeni
         if second is None:
             rows = build_rows(tokens.ids, tokens.row_splits, most, *special)
         else:
-            marks = PairMarks(*special, tokenizer.separators, tokenizer.of_library)
             texts = (tokens.ids, tokens.row_splits), (second.ids, second.row_splits)
-            rows = build_pairs(*texts, most, marks, documents.is_pair)
+            rows = build_pairs(*texts, most, tokenizer, documents.is_pair)
         full = full_lengths(documents, tokenizer).astype(np.int32) if rows.truncated.any() else None
         distinct = unique_rows(rows, rows.input_ids)
         num_tokens = rows.lengths.astype(np.int32)
@@ -156,17 +170,15 @@ def _in_windows(
     count = 0 if cut is None else int(cut.sum())
     distinct, none_cut = unique_rows(rows, rows.input_ids), np.zeros(len(documents), bool)
     layout = Layout(*distinct, num_tokens, none_cut, windows, cut_contexts=count)
+    kept, lengths = windows, rows.lengths
     if chunks is not None and spec.pools_late:
         outputs = row_tokens(documents, rows, windows, tokenizer.separators)
         begins = (outputs.splits[:-1] + documents.head)[chunks.document] + chunks.first
-        ranges = UnitTexts(chunks.splits, *window_spans(documents, chunks))
-        whole = np.zeros(len(begins), bool)
-        units = Units(ranges, begins, begins + chunks.count, whole)
-        return rows, replace(layout, tokens=outputs, chunks=units)
+        layout = replace(layout, tokens=outputs, chunks=(begins, begins + chunks.count))
+        kept, lengths = chunks, chunks.count
     if spec.pieces is not None:
-        starts, stops = window_spans(documents, windows)
-        lengths = rows.lengths.astype(np.int32)
-        layout = replace(layout, starts=starts, stops=stops, window_tokens=lengths)
+        facts = *window_spans(documents, kept), lengths.astype(np.int32), spec.pieces
+        layout = replace(layout, kept=KeptWindows(kept.splits, *facts))
     return rows, layout
 
 
@@ -221,51 +233,22 @@ def widest_tokens(
     return splits, row, place
 
 
-def _words(documents: TokenizedDocuments, tokens: RowTokens) -> Units:
-    if documents.words is None or documents.has_own_words is None:
-        texts, first, last = words_of_text(documents)
-        is_own = np.zeros(len(first), bool)
-    else:
-        texts = documents.words
-        at, token_splits = documents.text_tokens()
-        tokens_at = documents.tokens.starts[at], documents.tokens.stops[at], token_splits
-        first, last = overlapping_tokens(*tokens_at, texts.splits, texts.starts, texts.stops)
-        is_own = np.repeat(documents.has_own_words, np.diff(texts.splits))
-        if not is_own.all():  # words of texts have the tokens that they have without lists
-            found, *of_texts = words_of_text(documents)
-            is_text = ~np.repeat(documents.has_own_words, np.diff(found.splits))
-            first[~is_own], last[~is_own] = (one[is_text] for one in of_texts)
-    units = _cut(documents, tokens, texts, first, last)
-    # Words after the end of a truncated text have no tokens: they are left out, but the caller's
-    # own words are not.
-    document = np.repeat(np.arange(len(documents)), np.diff(texts.splits))
-    stays = (units.last > units.first) | is_own
-    if stays.all():
-        return units
-    rows = np.flatnonzero(stays)
-    splits = np.searchsorted(document[rows], np.arange(len(texts.splits)))
-    words = [texts.texts[row] for row in rows.tolist()]
-    chosen = UnitTexts(splits, texts.starts[rows], texts.stops[rows], words)
-    return Units(chosen, units.first[rows], units.last[rows], units.truncated[rows])
-
-
-def _cut(
-    documents: TokenizedDocuments,
-    tokens: RowTokens,
-    texts: UnitTexts,
-    first: np.ndarray,
-    last: np.ndarray,
-) -> Units:
-    """Converts ranges among all texts' tokens to ranges among the tokens of the output."""
+def _words(documents: TokenizedDocuments, tokens: RowTokens) -> TextWords:
+    """The words of all texts among the tokens of the output."""
+    words, is_own = words_of(documents)
     _, token_splits = documents.text_tokens()
     around = documents.head + documents.special // 2
     lengths = np.minimum(np.diff(token_splits), np.diff(tokens.splits) - around)
-    document = np.repeat(np.arange(len(documents)), np.diff(texts.splits))
-    begins = token_splits[document]
-    first, last, most = first - begins, last - begins, lengths[document]
+    document = np.repeat(np.arange(len(documents)), np.diff(words.splits))
+    begins, most = token_splits[document], lengths[document]
     shift = tokens.splits[document] + documents.head
-    cut_first, cut_last = np.minimum(first, most), np.minimum(last, most)
-    return Units(texts, cut_first + shift, cut_last + shift, last > most)
+    first, last = (np.minimum(at - begins, most) + shift for at in (words.first, words.last))
+    words = replace(words, first=first, last=last, truncated=words.last - begins > most)
+    # Words after the end of a truncated text have no tokens: they are left out, but the caller's
+    # own words are not.
+    stays = (last > first) | is_own
+    kept = take(replace(words, splits=document), np.flatnonzero(stays))
+    return replace(kept, splits=splits_of(stays)[words.splits])
 
 
 def fit_texts(
@@ -459,8 +442,7 @@ def document_vectors(
     at = layout.rows.row_splits[row[layout.tokens.row]] + layout.tokens.place
     tokens = embedded.token_vectors[at]
     if layout.chunks is not None:
-        chunks = merge_tokens(tokens, layout.chunks.first, layout.chunks.last, "mean")
-        done.sentences = finish(chunks)
+        done.sentences = finish(merge_tokens(tokens, *layout.chunks, "mean"))
         return done
     if layout.words is not None:
         words = merge_tokens(tokens, layout.words.first, layout.words.last, spec.word_pooling)

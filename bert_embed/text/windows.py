@@ -102,18 +102,13 @@ def window_rows(
     prompt_tokens: int | np.ndarray = 0,
 ) -> TokenRows:
     """Builds a row `[CLS] prompt tokens [SEP]` for each window; arguments as `build_windows`."""
-    document = windows.document
-    begin = int(cls_id != NO_TOKEN)
-    prompt = np.broadcast_to(prompt_tokens, len(windows.splits) - 1)[document]
-    borders = splits_of(windows.count + prompt + begin * SPECIAL_TOKENS)
-    out = np.full(borders[-1], sep_id, np.int32)
-    if begin:
-        out[borders[:-1]] = cls_id
-    begins, after_cls = row_splits[document], borders[:-1] + begin
-    out[places(after_cls, prompt)] = ids[places(begins, prompt)]
-    texts = places(begins + prompt + windows.first, windows.count)
-    out[places(after_cls + prompt, windows.count)] = ids[texts]
-    return TokenRows(out, borders, None, np.zeros(len(document), bool))
+    begins = row_splits[windows.document]
+    prompt = np.broadcast_to(prompt_tokens, len(windows.splits) - 1)[windows.document]
+    starts = np.stack([begins, begins + prompt + windows.first], axis=1).ravel()
+    lengths = np.stack([prompt, windows.count], axis=1).ravel()
+    counts = prompt + windows.count
+    most = SPECIAL_TOKENS + int(counts.max(initial=0))
+    return build_rows(ids[places(starts, lengths)], splits_of(counts), most, cls_id, sep_id)
 
 
 def window_spans(documents: TokenizedDocuments, windows: Windows) -> tuple[np.ndarray, np.ndarray]:
@@ -211,16 +206,12 @@ def _ranges(
         _within(start, stop, sentences, words, most)
         for start, stop in zip(units[long].tolist(), units[long + 1].tolist(), strict=True)
     ]
+    borders = np.sort(np.concatenate([units, *within]))
     if spec.fills_chunks:
-        borders = np.sort(np.concatenate([units, *within]))
         return _columns(packed(borders, most, overlap, finer))
     ranges: list[tuple[int, int]] = []
-    divided = dict(zip(long.tolist(), within, strict=True))
-    for number, (start, stop) in enumerate(pairwise(units.tolist())):
-        if number in divided:
-            ranges += packed(np.concatenate([[start], divided[number], [stop]]), most, 0)
-        else:
-            ranges.append((start, stop))
+    for first, last in pairwise(np.searchsorted(borders, units).tolist()):
+        ranges += packed(borders[first : last + 1], most, 0)
     return _columns(ranges)
 
 

@@ -76,11 +76,10 @@ def _estimate(run: EmbedRun, flags: EstimateOptions) -> dict[str, Any]:
     exact = size <= _BLOCKS * _PIECE if table is None else table.rows <= _TABLE_ROWS
     sampled, sums, reasons = _sampled(run, exact), np.zeros(7), Counter[str]()
     for weight, block in sampled:
-        part, chunks = block.part, block.layout.chunks
+        part, pieces = block.part, block.layout.kept
         rejected = [one.reason for one in part.rejected if not one.blank]
         reasons.update(one.reason for one in part.rejected)
-        starts = block.layout.starts if chunks is None else chunks.texts.starts
-        rows = len(block if starts is None else starts)
+        rows = len(block if pieces is None else pieces.starts)
         counts = len(block) + len(part.rejected), len(block), rows, len(rejected)
         tokens = part.unknown.foreign, block.num_tokens.sum(), block.num_tokens_full.sum()
         sums += weight * np.array([*counts, *tokens])

@@ -14,10 +14,10 @@ from bert_embed.models.heads.kinds import KINDS
 from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
 from bert_embed.results.names import restored, stored
 from bert_embed.results.tf_example import masked_crc
+from bert_embed.text.layout import KeptWindows
 from bert_embed.transforms.blocks import (
     DocumentBlock,
     EmbeddingBlock,
-    KeptWindows,
     TokenVectors,
     WordVectors,
 )
@@ -72,8 +72,7 @@ def word_vectors() -> WordVectors:
 
 def kept_windows() -> KeptWindows:
     return KeptWindows(
-        document=np.array([0, 0, 1, 2], np.int32),
-        window=np.array([0, 1, 0, 0], np.int32),
+        splits=np.array([0, 2, 3, 4]),
         starts=np.array([0, 40, 0, 0], np.int32),
         stops=np.array([60, 99, 7, 8], np.int32),
         num_tokens=np.array([16, 9, 4, 5], np.int32),

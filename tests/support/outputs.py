@@ -18,7 +18,8 @@ from bert_embed.models.heads.head import PIECES
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.models.heads.vectors import MultiVectors, SparseVectors
 from bert_embed.pipeline.cli import main
-from bert_embed.transforms.blocks import EmbeddingBlock, KeptWindows
+from bert_embed.text.layout import KeptWindows
+from bert_embed.transforms.blocks import EmbeddingBlock
 from bert_embed.transforms.parts import Part
 from bert_embed.transforms.write import write_vectors
 from tests.support.command import ROOT, as_flags
@@ -86,8 +87,7 @@ def in_chunks(block: EmbeddingBlock, width: int) -> EmbeddingBlock:
     """The block with two chunks a document."""
     rows = len(block.ids)
     windows = KeptWindows(
-        document=np.repeat(np.arange(rows, dtype=np.int32), 2),
-        window=np.tile(np.array([0, 1], np.int32), rows),
+        splits=np.arange(0, 2 * rows + 1, 2),
         starts=np.tile(np.array([0, 4], np.int32), rows),
         stops=np.tile(np.array([4, 9], np.int32), rows),
         num_tokens=np.full(2 * rows, 4, np.int32),

@@ -102,7 +102,7 @@ def laid_out(encoder, texts, **settings):
 
 def test_a_word_says_whether_it_was_cut(encoder):
     layout = laid_out(encoder, ["a b embeddings c"], max_seq_length=6)
-    assert layout.words.texts.texts == ["a", "b", "embeddings"]
+    assert layout.words.texts == ["a", "b", "embeddings"]
     assert layout.words.truncated.tolist() == [False, False, True]
     assert (layout.words.last - layout.words.first).tolist() == [1, 1, 2]
 
@@ -113,7 +113,7 @@ def test_a_prompt_stands_before_the_text_and_has_no_place_in_it(encoder):
     assert names == ["[CLS]", "query", ":", "river", "[SEP]"]
     assert layout.tokens.starts.tolist() == [-1, -1, -1, 0, -1]
     assert layout.tokens.stops.tolist() == [-1, -1, -1, 5, -1]
-    assert layout.words.texts.texts == ["river"]
+    assert layout.words.texts == ["river"]
     assert layout.words.first.tolist() == [3]
 
 

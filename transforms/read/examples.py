@@ -14,8 +14,8 @@ from bert_embed.base.arrays import places, splits_of, take_column
 from bert_embed.base.errors import InputError
 from bert_embed.results.tf_example import FeatureColumn, Record, decode_with_ids, unframed
 from bert_embed.settings import SPECIAL_TOKENS, TextSpec
-from bert_embed.text.documents import TokenRows, UnitTexts, unique_rows
-from bert_embed.text.layout import Layout, RowTokens, Units, widest_tokens
+from bert_embed.text.documents import TextWords, TokenRows, unique_rows
+from bert_embed.text.layout import KeptWindows, Layout, RowTokens, widest_tokens
 from bert_embed.text.windows import Windows
 from bert_embed.transforms.blocks import TokenBlock, unknown_words
 from bert_embed.transforms.output_folder import SETTINGS_FILE
@@ -316,12 +316,9 @@ def _layout(
     layout = Layout(*unique_rows(rows, key), num_tokens, truncated, windows, num_tokens_full=full)
     if windows is not None and spec.pieces is not None:
         begins = rows.row_splits[:-1] + reading.special // 2 + reading.prompt_tokens
-        layout = replace(
-            layout,
-            starts=starts[begins],
-            stops=stops[begins + windows.count - 1],
-            window_tokens=lengths.astype(np.int32),
-        )
+        spans = starts[begins], stops[begins + windows.count - 1]
+        kept = KeptWindows(windows.splits, *spans, lengths.astype(np.int32))
+        layout = replace(layout, kept=kept)
     if not spec.needs_tokens:
         return layout
     tokens = _row_tokens(rows, windows, reading, starts, stops)
@@ -344,7 +341,7 @@ def _row_tokens(
     return RowTokens(splits, rows.input_ids[at], row, place, segments, starts[at], stops[at])
 
 
-def _words(columns: dict[str, FeatureColumn], heads: np.ndarray, tokens: RowTokens) -> Units:
+def _words(columns: dict[str, FeatureColumn], heads: np.ndarray, tokens: RowTokens) -> TextWords:
     names = ("word_starts", "word_stops", "word_first", "word_last", "word_truncated", "words")
     of_heads = [take_column(columns[name], heads) for name in names]
     starts, stops, first, last, truncated, words = (column.values for column in of_heads)
@@ -352,12 +349,8 @@ def _words(columns: dict[str, FeatureColumn], heads: np.ndarray, tokens: RowToke
     texts = [value.decode("utf-8", "replace") for value in words.tolist()]
     most = np.repeat(np.diff(tokens.splits), np.diff(splits))
     shift = np.repeat(tokens.splits[:-1], np.diff(splits))
-    return Units(
-        UnitTexts(splits, starts, stops, texts),
-        np.minimum(first, most) + shift,
-        np.minimum(last, most) + shift,
-        truncated != 0,
-    )
+    ranges = np.minimum(first, most) + shift, np.minimum(last, most) + shift
+    return TextWords(splits, starts, stops, texts, *ranges, truncated != 0)
 
 
 _PIECE = 1 << 20  # bytes read at a time

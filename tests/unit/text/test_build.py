@@ -1,6 +1,7 @@
 """Rows for the model equal what google-research builds one by one, and the tokenizers library."""
 
 import random
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ from hypothesis import strategies as st
 
 from bert_embed.text.documents import (
     NO_TOKEN,
-    PairMarks,
     TokenRows,
     build_pairs,
     build_rows,
@@ -21,6 +21,15 @@ from bert_embed.text.tokenizer import Tokenizer
 from bert_embed.text.windows import build_windows
 
 CLS, SEP = 101, 102
+
+
+class PairMarks(NamedTuple):
+    """What a tokenizer says of pairs."""
+
+    cls_id: int
+    sep_id: int
+    separators: int = 1
+    of_library: bool = False
 
 
 def reference_row(

@@ -216,6 +216,6 @@ def test_windows_of_a_document_begin_with_its_context():
     ids = found.rows.input_ids[found.rows.row_splits[found.row[tokens.row]] + tokens.place]
     chunks = [
         "".join(TOKENIZER.tokens(ids[first:last])).replace("##", "")
-        for first, last in zip(found.chunks.first, found.chunks.last, strict=True)
+        for first, last in zip(*found.chunks, strict=True)
     ]
     assert chunks == ["thebank.ariverofunaffables!", "thebankofariver.", "abank."]
