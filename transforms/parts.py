@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Generic, Self, TypeVar
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import zstandard
@@ -44,6 +45,11 @@ class Content:
     def size(self) -> int:
         """How much of the file they are: bytes, or rows, as `stop` counts in the plan."""
         raise NotImplementedError
+
+    @property
+    def memory(self) -> np.ndarray | None:
+        """int64 `[records]`, the bytes of each in memory; None where their count says enough."""
+        return None
 
     def cut(self, most: int) -> tuple[Self, Self | None]:
         """The first `most` records, and the rest if there is any; here nothing can be cut."""
@@ -233,9 +239,17 @@ BLOCK_SKIPPED = "block skipped on request"  # because it crashed or hung its wor
 class BadRecordError(Exception):
     """A record gives no document; the message is the reason, `detail` what is wrong where in it."""
 
+    record: str | bytes = ""
+    id: str | None = None  # of the record, if it has one
+
     def __init__(self, reason: str, detail: object = None) -> None:
         super().__init__(reason)
         self.detail = None if detail is None else str(detail)
+
+    def of(self, record: str | bytes, document: str | None) -> Self:
+        """The error with the record and its id."""
+        self.record, self.id = record, document
+        return self
 
 
 @dataclass(frozen=True)

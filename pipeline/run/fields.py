@@ -1,8 +1,7 @@
 """Looks at what files show of their fields: do they hold those that are asked for, and as what?"""
 
 import json
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, islice, takewhile
 from typing import Any
@@ -26,10 +25,10 @@ from bert_embed.transforms.read.columns import (
 )
 from bert_embed.transforms.read.csv import check_names, csv_header
 from bert_embed.transforms.read.lines import (
+    Lines,
     block_lines,
     first_lines,
     first_records,
-    stored_pieces,
     utf8_detail,
 )
 from bert_embed.transforms.read.parquet import REQUIRED, check_schema, read_row_parts, type_of
@@ -200,17 +199,21 @@ def _has_text(record: Mapping[str, Any], columns: Columns) -> bool:
 
 def _with_late_id(looked: Sequence[Fields], columns: Columns) -> str | None:
     """The JSON file of this machine in whose first bytes a document has an id; None if none has."""
-    left = _MOST_SEARCHED_FOR_IDS
-    for fields in looked:
-        if not fields.is_json or is_remote(fields.place):
-            continue
-        for lines in block_lines(replace(fields.file.as_block(), read_through=True), 1 << 20):
-            records = first_records(lines) if b'"id"' in lines.data else ()
-            if any(_has_text(one, columns) and one.get(ID) is not None for one in records):
-                return fields.place
-            if (left := left - lines.size) <= 0:
-                return None
+    here = [fields for fields in looked if fields.is_json and not is_remote(fields.place)]
+    for fields, lines in _first_lines(here, _MOST_SEARCHED_FOR_IDS):
+        records = first_records(lines) if b'"id"' in lines.data else ()
+        if any(_has_text(one, columns) and one.get(ID) is not None for one in records):
+            return fields.place
     return None
+
+
+def _first_lines(json_fields: Iterable[Fields], most: int) -> Iterator[tuple[Fields, Lines]]:
+    """The lines of JSON files, of about so many bytes together, with the file that they are of."""
+    for fields in json_fields:
+        for lines in block_lines(replace(fields.file.as_block(), read_through=True), 1 << 20):
+            yield fields, lines
+            if (most := most - lines.size) <= 0:
+                return
 
 
 # Names of ids in lower case, letters and digits alone: `_id`, `ID`, `doc-id`, TREC's `docno`.
@@ -250,13 +253,6 @@ def check_fields(
             check_names(fields.place, fields.names, columns)
 
 
-_OF_PYTHON = re.compile(rb"\s*\{'")
-_FROM_PYTHON = (
-    "python3 -c 'import ast, json, sys; [print(json.dumps(ast.literal_eval(line))) for line in "
-    "sys.stdin]' < FILE > NEW.jsonl"
-)
-
-
 def _check_is_json(files: list[InputFile]) -> None:
     """Refuses files of JSON in which no record was found, unless they are blank."""
     file = next((one for one in files if first_lines(one).data), None)
@@ -265,10 +261,7 @@ def _check_is_json(files: list[InputFile]) -> None:
     place, start = f"--input {file.info.path}", first_lines(file).text
     if utf8_detail(start) is not None:
         raise UsageError(f"{place} is not UTF-8: {AS_UTF8}")
-    cure = f"of strings, {STRINGS} FILE > NEW.jsonl"
-    if _OF_PYTHON.match(start):
-        cure = f"of what Python prints, {_FROM_PYTHON}"
-    cure = of_packed(cure, file.compression)
+    cure = of_packed(f"of strings, {STRINGS} FILE > NEW.jsonl", file.compression)
     raise UsageError(
         f"{place} does not begin with JSON lines: each line must be one object ({cure})"
     )
@@ -310,16 +303,8 @@ def _is_in_files(name: str, json_fields: Sequence[Fields]) -> bool:
     """Whether a field stands somewhere in the files' first bytes: Spark leaves out what is null."""
     last = name.rpartition(".")[2]
     keys = {json.dumps(last).encode(), orjson.dumps(last)}
-    left = _MOST_SEARCHED
-    for file in (fields.file for fields in json_fields):
-        [whole], end = file.as_block().slices, b""
-        for data in stored_pieces(whole, file.compression, 1 << 20):
-            if any(key in end + data for key in keys):
-                return True
-            end, left = data[-max(map(len, keys)) :], left - len(data)
-            if left <= 0:
-                return False
-    return False
+    every = _first_lines(json_fields, _MOST_SEARCHED)
+    return any(key in lines.data for _, lines in every for key in keys)
 
 
 # The types of JSON that a text or an id can have; a text of several fields is no list.

@@ -5,9 +5,9 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from typing import Any
 
 from bert_embed.base.errors import counted, shown_bytes
@@ -43,10 +43,9 @@ from bert_embed.transforms.parts import (
 )
 from bert_embed.transforms.plan import PlanRequest
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.csv import QUOTED, CsvRecords, Dialect, first_csv_records
 from bert_embed.transforms.read.examples import ExampleReading, first_examples
 from bert_embed.transforms.read.lines import Lines, first_lines, utf8_detail
-from bert_embed.transforms.read.reader import document_blocks, example_blocks
+from bert_embed.transforms.read.reader import document_blocks, example_blocks, parts_of
 from bert_embed.transforms.read.streams import STRINGS, packing
 
 BUCKET_KEYS = 1_000_000  # some 50 MB of hashes, compared in one worker's memory
@@ -67,11 +66,11 @@ class Source:
     """What a run reads; a table is one file, and has an empty listing."""
 
     patterns: tuple[str, ...]  # absolute paths, folders and globs, or the table
-    listing: Listing  # the files that were named
-    files: list[InputFile]  # those to read, with `--limit` the first ones
-    digest: str  # of the listing
     columns: Columns
-    documents: int  # estimated, by the first records of a file of each kind
+    digest: str  # of the listing
+    listing: Listing = field(default_factory=partial(Listing, [], {}))  # the files that were named
+    files: list[InputFile] = field(default_factory=list)  # to read, with `--limit` the first ones
+    documents: int = 0  # estimated, by the first records of a file of each kind
     table: TableRequest | None = None  # None if the input is files
     query_rows: QueryRows | None = None  # of a query's result, which expires
     expired: bool = False  # whether it has: its run is complete, and reads nothing
@@ -348,7 +347,7 @@ def block_bytes(total: int, bundle: Bundle, widths: Widths, accelerated: bool = 
 _COUNTED, _COUNTED_PACKED = 4 << 20, 1 << 20  # bytes of a file whose documents are counted
 
 
-def count_documents(files: list[InputFile], limit: int | None, dialect: Dialect = QUOTED) -> int:
+def count_documents(files: list[InputFile], limit: int | None, columns: Columns) -> int:
     """Estimates how many documents an input has; counts them where no text has to be read."""
     if files and files[0].format == "tfrecord":
         sizes = [len(record.data or b"") for record in first_examples(files[0])]
@@ -361,18 +360,19 @@ def count_documents(files: list[InputFile], limit: int | None, dialect: Dialect 
         others.sort(key=lambda file: (file.format, -file.stop))
         for _, alike in groupby(others, key=lambda file: file.format):
             same = list(alike)
-            read = (_first_records(one, dialect) for one in same)
-            if first := next((lines for lines in read if lines is not None and lines.count), None):
+            if first := next(chain.from_iterable(_records(one, columns) for one in same), None):
                 documents += max(1, round(_stored_bytes(same) / (first.size / first.count)))
     return documents if limit is None else min(documents, limit)
 
 
-def _first_records(file: InputFile, dialect: Dialect) -> CsvRecords | Lines | None:
-    """Whole records from the start of a file; None of CSV that has none."""
+def _records(file: InputFile, columns: Columns) -> Iterator[Lines]:
+    """Whole records of the start of a file."""
     most = _COUNTED_PACKED if packing(file.compression) else _COUNTED
-    return (
-        first_csv_records(file, dialect, most) if file.format == "csv" else first_lines(file, most)
-    )
+    if file.format != "csv":
+        return (content for content in [first_lines(file, most)] if content.count)
+    parts = parts_of(replace(file.as_block(), read_through=True), most, most, columns)
+    contents = chain.from_iterable(part.contents for part in parts)
+    return (content for content in contents if content.count and not content.too_large)
 
 
 def _stored_bytes(files: list[InputFile]) -> int:

@@ -48,7 +48,6 @@ from bert_embed.transforms.bigquery.client import NoCredentials, table_name
 from bert_embed.transforms.listing import Listing, StoredListing, as_now, list_input, listing_digest
 from bert_embed.transforms.parts import EACH_FILE, WHOLE_FILES, InputFile, plan_blocks
 from bert_embed.transforms.plan import planned_work
-from bert_embed.transforms.read.reader import dialect_by
 
 _PLACES = ("input", "query", "output", "output_table", "skip_existing")
 _PATHS = ("input", "output", "skip_existing")
@@ -183,11 +182,8 @@ def find_source(
             raise
         return Source(
             patterns=options.input if options.reads_table else tuple(map(absolute, options.input)),
-            listing=Listing([], {}),
-            files=[],
-            digest=listing_digest([]),
             columns=named_columns(options),
-            documents=0,
+            digest=listing_digest([]),
             unchecked=str(error),
         )
     return Source(
@@ -196,7 +192,7 @@ def find_source(
         files=files,
         digest=listing_digest(listing.files) if stored is None else stored.digest,
         columns=columns,
-        documents=count_documents(files, options.limit, dialect_by(columns)),
+        documents=count_documents(files, options.limit, columns),
         examples=examples,
         settings=settings,
         arrived=arrived,

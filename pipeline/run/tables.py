@@ -39,7 +39,7 @@ from bert_embed.transforms.bigquery.client import (
 from bert_embed.transforms.bigquery.fields import create_statement, table_schema, vector_schema
 from bert_embed.transforms.bigquery.load import KindTable, TableLoad
 from bert_embed.transforms.bigquery.read import TableRequest, table_state
-from bert_embed.transforms.listing import Listing, listing_digest
+from bert_embed.transforms.listing import listing_digest
 from bert_embed.transforms.parts import InputFile
 from bert_embed.transforms.read.columns import Columns, no_column
 from bert_embed.transforms.read.records import CAN_BE
@@ -128,7 +128,6 @@ def find_input(options: Options, state: OutputState) -> Source:
     file = InputFile(info, "bigquery", None, facts.bytes)
     return Source(
         patterns=(str(name),),
-        listing=Listing([], {}),
         files=[file],
         digest=listing_digest([file]),
         columns=columns,

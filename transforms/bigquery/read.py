@@ -33,7 +33,7 @@ from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import BadRecordError, BlockSpec, Part, PlannedWork
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_block
-from bert_embed.transforms.read.records import BadRecord, Record, documents_of, record_of
+from bert_embed.transforms.read.records import Record, documents_of, record_of
 from bert_embed.transforms.steps import RedactErrors, Step, passed_as_block, read_unfinished
 
 if TYPE_CHECKING:
@@ -297,7 +297,7 @@ def _documents(rows: pa.Table | None, request: TableRequest) -> DocumentBlock:
     return document_block(part, documents)
 
 
-def _records(rows: Iterable[dict[str, Any]], columns: Columns) -> Iterator[Record | BadRecord]:
+def _records(rows: Iterable[dict[str, Any]], columns: Columns) -> Iterator[Record | BadRecordError]:
     passed = columns.extra.names if columns.extra else []
     for row in rows:
         try:
@@ -305,7 +305,7 @@ def _records(rows: Iterable[dict[str, Any]], columns: Columns) -> Iterator[Recor
         except BadRecordError as error:
             value = None if columns.id is None else row[columns.id]
             name = None if value is None else str(value)
-            yield BadRecord(str(error), _as_json(row).decode(), name, error.detail)
+            yield error.of(_as_json(row).decode(), name)
 
 
 def _as_json(row: dict[str, Any]) -> bytes:

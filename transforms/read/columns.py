@@ -89,18 +89,14 @@ def nested_value(record: Mapping[str, Any], name: str) -> Any:
 _NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark write for null
 
 
+@lru_cache(maxsize=1024)
 def partitions(path: str) -> Mapping[str, str | None]:
     """The columns in the names of a file's folders, as Hive writes them.
 
     >>> partitions("gs://b/lang=de/city=Bad%20Ems/a.parquet")
     {'lang': 'de', 'city': 'Bad Ems'}
     """
-    return _partitions(path.rpartition("/")[0]) if "=" in path else {}
-
-
-@lru_cache(maxsize=1024)
-def _partitions(folder: str) -> dict[str, str | None]:
-    pairs = (part.partition("=") for part in folder.split("/"))
+    pairs = (part.partition("=") for part in path.split("/")[:-1])
     return {
         name: None if value == _NO_PARTITION else unquote(value)
         for name, equals, value in pairs

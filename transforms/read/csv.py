@@ -37,16 +37,14 @@ from bert_embed.transforms.read.lines import (
 )
 from bert_embed.transforms.read.records import (
     END_OF_COPY,
-    BadRecord,
     Documents,
-    ExtraValues,
     Record,
     documents_of,
+    extra_reader,
     record_of,
 )
-from bert_embed.transforms.read.streams import check_encoding, unescaped
+from bert_embed.transforms.read.streams import check_encoding
 
-_QUOTE, _LINE_FEED, _SPACE = ord('"'), ord("\n"), ord(" ")
 _TAB_SEPARATED = re.compile(
     r"\.(?:tsv|tab)(?:-\d+-of-\d+)?(?:\.[a-z0-9]+(?:-\d+-of-\d+)?)?$", re.IGNORECASE
 )
@@ -76,85 +74,52 @@ QUOTED = Dialect()
 class RecordCutter:
     """Finds the ends of records, line feeds outside quotes, in a file that is read in pieces.
 
-    A quote opens a field only where a field begins, as in Python's csv module; within quotes, two
+    A quote opens a field only where one begins, as in Python's csv module; within quotes, two
     quotes mean one. Lines are counted from 1.
     """
 
     def __init__(self, quoting: Dialect) -> None:
-        self._delimiter = ord(required(quoting.separator, "separator"))
-        self._quoting = quoting
-        self._before = _LINE_FEED
-        # Whether the last byte was a quote that ended quoted text, unless one more follows it.
-        self._just_closed = False
+        self._separator = required(quoting.separator, "separator").encode()
+        self._escape = (quoting.escape or "").encode()
+        self._spaces = b" " * quoting.skips_spaces
+        mark, escape = re.escape(self._separator), re.escape(self._escape)
+        escaped = [escape + rb"[\s\S]"] * bool(escape)
+        inner = b"|".join([b'[^"' + escape + b"]++", b'""', *escaped])
+        # What begins with a letter is found ten times as fast.
+        quote = rb'(?<=[%b\n]) *"' if self._spaces else rb'"(?<=[%b\n]")'
+        quoted = quote % mark + rb'()(?:%b)*+(")?' % inner
+        # Behind an escaped character, which is within a field, quotes are letters.
+        kinds = [*[quoted] * quoting.has_quotes, *(e + b'[" ]*+' for e in escaped)]
+        self._pattern = re.compile(b"|".join(kinds) or b"(?!)")
+        self._before = b"\n"  # what brings the pattern to where the last piece ended
         self.is_open = False
         self.open_line = 0  # of the quote that opened last
         self.line = 1
 
     def ends(self, data: bytes) -> np.ndarray:
-        """int64 `[ends]` of records in a piece, which does not end between escape and escaped."""
-        if not data:
-            return np.empty(0, np.int64)
-        array = np.frombuffer(data, np.uint8)
-        quotes = np.flatnonzero(array == _QUOTE)[: None if self._quoting.has_quotes else 0]
-        line_feeds = np.flatnonzero(array == _LINE_FEED)
-        if self._quoting.escape is not None:
-            quotes = unescaped(array, quotes, self._quoting.escape)
-            line_feeds = unescaped(array, line_feeds, self._quoting.escape)
-        borders = self._borders(array, quotes)
-        within = (np.searchsorted(borders, line_feeds) + self.is_open) % 2
-        self.is_open ^= bool(len(borders) % 2)
-        if self.is_open and len(borders):
-            self.open_line = self.line + int(np.searchsorted(line_feeds, borders[-1]))
-        self.line += len(line_feeds)
-        self._just_closed = not self.is_open and len(borders) > 0 and borders[-1] == len(data) - 1
-        if not self._quoting.skips_spaces:
-            self._before = data[-1]
-        elif before := data.rstrip(b" "):
-            self._before = before[-1]
-        return line_feeds[within == 0] + 1
+        """int64 `[ends]` of records in a piece."""
+        text, before = self._before + data, len(self._before)
+        slashes = len(text) - len(text.rstrip(self._escape))
+        half, text = self._escape * (slashes % 2), text[: len(text) - slashes % 2]
+        found = list(self._pattern.finditer(text, 1))
+        state = b"x"
+        if found and found[-1].end() == len(text):
+            state = _AT_END.get(found[-1].lastindex, state)
+        elif text.rstrip(self._spaces)[-1:] in (self._separator, b"\n"):
+            state = b"\n"
+        self._before, self.is_open = state + half, state == _AT_END[1]
+        if self.is_open and found[-1].start(1) > before:
+            self.open_line = self.line + text.count(b"\n", before, found[-1].start(1))
+        self.line += data.count(b"\n")
+        borders = np.array([place for one in found for place in one.span()], np.int64)
+        ends = lines.line_ends(data) + before
+        outside = np.searchsorted(borders, ends - 1, side="right") % 2 == 0
+        return ends[outside] - before
 
-    def _borders(self, array: np.ndarray, quotes: np.ndarray) -> np.ndarray:
-        """Quotes where quoted text begins or ends; of a pair within it, both or none."""
-        openers = quotes[1::2] if self.is_open else quotes[::2]
-        previous = self._previous(array, openers)
-        if len(openers) and openers[0] == 0:
-            # A quote before it that ended nothing is a letter of a field without quotes.
-            ended = self._before != _QUOTE or self._just_closed
-            previous[0] = self._before if ended else 0
-        begins = (previous == self._delimiter) | (previous == _LINE_FEED) | (previous == _QUOTE)
-        return quotes if begins.all() else self._borders_one_by_one(array, quotes.tolist())
 
-    def _previous(self, array: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """The byte before each place; that before spaces, if these are skipped there."""
-        previous = array[places - 1]
-        for at in np.flatnonzero(previous == _SPACE) if self._quoting.skips_spaces else ():
-            before = array[: places[at]].tobytes().rstrip(b" ")[-1:]
-            last = before[0] if before else self._before
-            if last in (self._delimiter, _LINE_FEED):
-                previous[at] = last
-        return previous
-
-    def _borders_one_by_one(self, array: np.ndarray, quotes: list[int]) -> np.ndarray:
-        """The same if quotes occur within fields that are not quoted."""
-        borders = []
-        is_open, paired = self.is_open, -1
-        for place, following in zip(quotes, [*quotes[1:], -1], strict=True):
-            if not is_open:
-                previous = int(self._previous(array, np.array([place]))[0])
-                previous = previous if place else self._before
-                is_open = previous in (self._delimiter, _LINE_FEED) or (
-                    place == 0 and self._just_closed
-                )
-                if is_open:
-                    borders.append(place)
-            elif place == paired:
-                continue
-            elif following == place + 1:
-                paired = following
-            else:
-                is_open = False
-                borders.append(place)
-        return np.array(borders, np.int64)
+# What brings the pattern into quotes, or behind a quote that may be half of a pair, where a piece
+# ends with the group of such.
+_AT_END: dict[int | None, bytes] = {1: b'\n"', 2: b'\n""'}
 
 
 def dialect_of(
@@ -237,44 +202,27 @@ def block_records(spec: BlockSpec, block_bytes: int, quoting: Dialect) -> Iterat
 
 
 def file_records(
-    piece: Slice, compression: str | None, size: int, quoting: Dialect = QUOTED, first: bool = False
+    piece: Slice, compression: str | None, size: int, quoting: Dialect = QUOTED
 ) -> Iterator[CsvRecords]:
-    """Whole records from a file's start, some `size` bytes at a time.
-
-    A quote that the largest record does not close is logged; where only the `first` records are
-    asked for, it is an InputError.
-    """
+    """Whole records from a file's start, some `size` bytes at a time."""
     path = piece.info.path
     quoting, pieces = dialect_of(path, stored_pieces(piece, compression, size), quoting)
-    if quoting.escape is not None:
-        pieces = _without_split_escapes(pieces, quoting.escape.encode())
     cutter, header = RecordCutter(quoting), quoting.header
-    length = 0  # of the record that is not ended
-
-    def ends(data: bytes) -> np.ndarray:
-        nonlocal length
-        found = cutter.ends(data)
-        before, last = (0, int(found[-1])) if len(found) else (length, 0)
-        length = before + len(data) - last
-        if before <= lines.MOST_RECORD_BYTES < length and cutter.is_open:
-            problem = (
-                f"{path}: the quote in line {cutter.open_line} is not closed within {_limit()}, "
-                f"is it left open? ({NO_QUOTES})"
-            )
-            if first:
-                raise InputError(problem, "csv_quoting")
-            _LOG.warning("%s", problem)
-        return found
-
-    every = whole_records(piece, quoting.before, pieces, ends)
+    limit = f"{lines.MOST_RECORD_BYTES >> 20} MiB"
+    every = whole_records(piece, quoting.before, pieces, cutter.ends)
     nothing = Lines(piece.file, path, quoting.before, b"", NO_STARTS)  # but perhaps a mark
     for found in chain([*islice(every, 1)] or [nothing], every):
         is_open = found.is_open and cutter.is_open
         if is_open and found.too_large:
             raise InputError(
-                f"{path} ends within a record of over {_limit()}: is a quote left open in line "
+                f"{path} ends within a record of over {limit}: is a quote left open in line "
                 f"{cutter.open_line}? ({NO_QUOTES})",
                 "csv_quoting",
+            )
+        if found.too_large and quoting.has_quotes:
+            _warn_once(
+                f"{path}: the record at byte {found.offset} has over {limit}, is a quote left open "
+                f"there? ({NO_QUOTES})"
             )
         if is_open and cutter.line > cutter.open_line + 1:
             _warn_once(
@@ -297,21 +245,6 @@ def file_records(
 def _warn_once(message: str) -> None:
     """Logs it once a process: the plan, the job and the report each read the file."""
     _LOG.warning("%s", message)
-
-
-def _limit() -> str:
-    return f"{lines.MOST_RECORD_BYTES >> 20} MiB"
-
-
-def _without_split_escapes(pieces: Iterable[bytes], escape: bytes) -> Iterator[bytes]:
-    """The same bytes, cut so that no escape is divided."""
-    held = b""
-    for piece in pieces:
-        held += piece
-        whole = len(held) - (len(held) - len(held.rstrip(escape))) % 2
-        yield held[:whole]
-        held = held[whole:]
-    yield held
 
 
 def _header(path: str, data: bytes, is_open: bool, quoting: Dialect) -> tuple[str, ...]:
@@ -347,12 +280,13 @@ def _reader(records: Iterator[str], quoting: Dialect) -> Iterator[list[str]]:
     )
 
 
-def csv_header(file: InputFile, quoting: Dialect = QUOTED) -> tuple[str, ...] | None:
+def csv_header(file: InputFile, quoting: Dialect) -> tuple[str, ...] | None:
     """Names of a file's columns; None of an empty file.
 
     InputError: it has no header, or its first records quote fields with single quotes.
     """
-    first = next(_begin(file, quoting), None)
+    [piece] = file.as_block().slices
+    first = next(file_records(piece, file.compression, 1 << 16, quoting), None)
     if first is None or not first.header:
         return None
     header, mark = ",".join(first.header), required(first.quoting.separator, "separator")
@@ -366,36 +300,24 @@ def csv_header(file: InputFile, quoting: Dialect = QUOTED) -> tuple[str, ...] | 
     return first.header
 
 
-def first_csv_records(file: InputFile, quoting: Dialect, size: int) -> CsvRecords | None:
-    """Whole records from the start of a file, about `size` bytes; None if it has none."""
-    records = _begin(file, quoting, size)
-    return next((first for first in records if first.count and not first.too_large), None)
-
-
-def _begin(file: InputFile, quoting: Dialect, size: int = 1 << 16) -> Iterator[CsvRecords]:
-    [piece] = file.as_block().slices
-    return first_of(file_records(piece, file.compression, size, quoting, first=True), file.records)
-
-
 def check_names(path: str, names: Iterable[str], columns: Columns) -> None:
     """Raises InputError if a file lacks a requested column, or has two; names the setting."""
     existing = list(names)
     for flag, name in columns.requested:
         places = _places(existing, name)
-        if not places and flag == "extra_columns" and name in partitions(path):
-            continue
-        if not places:
-            error = no_column(flag, name, f"not a column of {path}", existing)
-            if existing[0].startswith("#"):
-                raise InputError(f"{error} ({_NO_COMMENTS})", *error.settings)
-            if flag == "extra_columns":
-                raise InputError(f"{error} ({SOME_LACK})", flag)
-            shown = "csv_header names the columns of a file without a header"
-            if len(existing) == 1 or re.search("[;\t|]", "".join(existing)):
-                shown = "csv_separator says what separates fields"
-            raise InputError(f"{error} ({shown})", *error.settings, shown.partition(" ")[0])
         if len(places) > 1:
             raise InputError(f"{path} has two columns of the name {name}")
+        if places or (flag == "extra_columns" and name in partitions(path)):
+            continue
+        error = no_column(flag, name, f"not a column of {path}", existing)
+        cure = "csv_header names the columns of a file without a header"
+        if existing[0].startswith("#"):
+            cure = _NO_COMMENTS
+        elif flag == "extra_columns":
+            cure = SOME_LACK
+        elif len(existing) == 1 or re.search("[;\t|]", "".join(existing)):
+            cure = "csv_separator says what separates fields"
+        raise InputError(f"{error} ({cure})", *error.settings, *re.findall("^csv_[a-z]+", cure))
 
 
 def _places(header: Sequence[str], name: str) -> list[int]:
@@ -413,11 +335,11 @@ def parse_csv(records: CsvRecords, columns: Columns) -> Documents:
         return documents_of(_documents(records, columns), places, columns)[0]
 
 
-def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRecord]:
+def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRecordError]:
     waiting: list[str] = []  # the one record that the reader takes next
     taken = iter(functools.partial(_taken, waiting), None)
     rows = _reader(taken, records.quoting)
-    extra = ExtraValues(columns.extra, partitions(records.path)) if columns.extra else None
+    extra = extra_reader(columns, records.path)
     found = {name: _places(records.header, name) for name in columns.names}
     places = {name: at[0] for name, at in found.items() if at}
     width, quoting = len(records.header), records.quoting
@@ -449,7 +371,7 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
                 if records.header[at] != name and (value := named[name]) is not None:
                     named[name] = value.lstrip(" ")  # after a comma, as in the header
             document = (columns.id and named[columns.id]) or None
-            values = extra(named) if extra else ()
+            values = extra(named)
             if columns.id and document is None:  # CSV has no notation for a missing one
                 del named[columns.id]
             yield record_of(named, columns, values)
@@ -462,9 +384,9 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
                     f"{NO_QUOTES}"
                 )
             detail = _said(error) + (f"; the record has {count} lines" if count > 1 else "")
-            yield BadRecord("malformed CSV", _shown(data), detail=detail)
+            yield BadRecordError("malformed CSV", detail).of(_shown(data), None)
         except BadRecordError as error:
-            yield BadRecord(str(error), _shown(data), document, error.detail)
+            yield error.of(_shown(data), document)
 
 
 def _taken(waiting: list[str]) -> str:

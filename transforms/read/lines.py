@@ -4,7 +4,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, Self, cast
@@ -26,13 +26,13 @@ from bert_embed.transforms.parts import (
     Rejected,
     Slice,
 )
-from bert_embed.transforms.read.columns import Columns, nested_value, partitions
+from bert_embed.transforms.read.columns import Columns, nested_value
 from bert_embed.transforms.read.records import (
-    BadRecord,
     Documents,
-    ExtraValues,
+    ExtraReader,
     Record,
     documents_of,
+    extra_reader,
     id_of,
     record_of,
 )
@@ -42,16 +42,10 @@ MOST_PART_BYTES = 32 << 20  # after which a part of records of any size is close
 
 
 def parts_in_order(
-    contents: Iterable[AnyContent],
-    part_docs: int,
-    bytes_of: Callable[[AnyContent], np.ndarray] | None = None,
+    contents: Iterable[AnyContent], part_docs: int
 ) -> Iterator[ReadPart[AnyContent]]:
-    """All contents as parts of at most `part_docs` records; the last one is marked.
-
-    `bytes_of` gives the bytes of each record, int64 `[records]`; a part is also closed after the
-    record with which it has `MOST_PART_BYTES`.
-    """
-    parts = enumerate(close_parts(contents, part_docs, bytes_of))
+    """All contents as parts of at most `part_docs` records; the last one is marked."""
+    parts = enumerate(_close_parts(contents, part_docs))
     number, held = next(parts, (0, ()))
     for following, content in parts:
         yield ReadPart(number, held, last=False)
@@ -65,24 +59,20 @@ def parts_read_through(
     """A file's parts, each of one content or `part_docs` records, then an empty one for its end."""
     number = records = 0
     for chunk in contents:
-        for content in close_parts([chunk], part_docs):
+        for content in _close_parts([chunk], part_docs):
             yield ReadPart(number, content, last=False)
             records += sum(piece.count for piece in content)
             number += 1
     yield ReadPart(number, (), last=True, end_of_file=records)
 
 
-def close_parts(
-    contents: Iterable[AnyContent],
-    most: int,
-    bytes_of: Callable[[AnyContent], np.ndarray] | None = None,
-) -> Iterator[tuple[AnyContent, ...]]:
-    """Distributes records to parts of at most `most` each, and of about so many bytes."""
+def _close_parts(contents: Iterable[AnyContent], most: int) -> Iterator[tuple[AnyContent, ...]]:
+    """Distributes records to parts of at most `most`, up to that which fills `MOST_PART_BYTES`."""
     held: list[AnyContent] = []
     left, room = most, MOST_PART_BYTES
     for content in contents:
         rest: AnyContent | None = content
-        ends = None if bytes_of is None else np.cumsum(bytes_of(content))
+        ends = None if (sizes := content.memory) is None else np.cumsum(sizes)
         while rest is not None and (rest.size or rest.count):
             if ends is None:
                 taken, rest = rest.cut(left)
@@ -106,7 +96,7 @@ _PIECE = 1 << 16  # bytes read at a time when a line continues after its block
 MOST_RECORD_BYTES = 64 << 20
 
 
-NO_STARTS, _ONE_START = np.empty(0, np.int64), np.zeros(1, np.int64)
+NO_STARTS, ONE_START = np.empty(0, np.int64), np.zeros(1, np.int64)
 
 
 @dataclass(frozen=True)
@@ -188,7 +178,7 @@ def whole_records(
     """
     held: list[bytes] = []  # of an unfinished record, unless it is too large
     length = 0
-    records = Lines(piece.file, piece.info.path, offset, b"", _ONE_START)
+    records = Lines(piece.file, piece.info.path, offset, b"", ONE_START)
     for data in pieces:
         ends = ends_of(data)
         if len(ends) and length > MOST_RECORD_BYTES:
@@ -359,8 +349,11 @@ def parse_text(lines: Lines, columns: Columns) -> Documents:
     """Parses lines; those that are blank or not UTF-8 are rejected."""
     texts, offsets = line_texts(lines)
     places = positions(lines.path, offsets)
-    suspects = ((row, texts[row]) for row in _suspects(lines, offsets, texts))
-    bad = [row for row, text in suspects if isinstance(text, bytes) or not text.strip()]
+    bad = [
+        row
+        for row, text in enumerate(texts)
+        if isinstance(text, bytes) or not text or text.isspace()
+    ]
     if not bad:
         return Documents(places, cast("list[str]", texts), places, [])
     rejected = [rejected_text(places[row].as_py(), texts[row]) for row in bad]
@@ -368,14 +361,6 @@ def parse_text(lines: Lines, columns: Columns) -> Documents:
     ids = places.take(pa.array(rows))
     good = cast("list[str]", [texts[row] for row in rows])
     return Documents(ids, good, ids, rejected)
-
-
-def _suspects(lines: Lines, offsets: np.ndarray, texts: Sequence[str | bytes]) -> Iterable[int]:
-    """Rows that may be blank or not UTF-8: a blank one begins with a space or non-ASCII."""
-    if bytes in set(map(type, texts)):
-        return range(len(texts))
-    first = np.frombuffer(lines.data, np.uint8)[offsets - lines.offset]
-    return np.flatnonzero((first <= ord(" ")) | (first >= 0x80)).tolist()
 
 
 def rejected_text(place: str, text: str | bytes, document: str | None = None) -> Rejected:
@@ -400,8 +385,6 @@ _CONSTANTS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
 _MOST_VALUES = 1 << 21
 TOO_MANY_VALUES = "record of too many values"
 _LARGE = re.compile(r"-?[0-9]{300,}|[eE]\+?[0-9]{3,}")  # numbers that may be infinite
-SEVERAL = "several JSON objects in a line"
-_DECODER = json.JSONDecoder()
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 
 
@@ -414,20 +397,19 @@ def parse_jsonl(lines: Lines, columns: Columns) -> Documents:
 
 def _records(
     texts: Iterable[str | bytes], columns: Columns, path: str
-) -> Iterator[Record | BadRecord]:
-    extra = ExtraValues(columns.extra, partitions(path)) if columns.extra else None
+) -> Iterator[Record | BadRecordError]:
+    extra = extra_reader(columns, path)
     for line in texts:
         try:
-            yield parse_record(line, columns, extra)
+            yield _record(line, columns, extra)
         except BadRecordError as error:
             document = None
             with suppress(BadRecordError):
                 document = id_of(_object(line) or {}, columns.id) if columns.id else None
-            yield BadRecord(str(error), line, document, error.detail)
+            yield error.of(line, document)
 
 
-def parse_record(line: str | bytes, columns: Columns, extra: ExtraValues | None) -> Record:
-    """Parses one line; BadRecordError if it gives no document."""
+def _record(line: str | bytes, columns: Columns, extra: ExtraReader) -> Record:
     if isinstance(line, bytes):
         raise BadRecordError(INVALID_UTF8, utf8_detail(line))
     if not line or line.isspace():
@@ -437,17 +419,12 @@ def parse_record(line: str | bytes, columns: Columns, extra: ExtraValues | None)
     try:
         record = _loads(line)
     except ValueError as error:
-        reason = "malformed JSON"
-        with suppress(ValueError, RecursionError):  # files were joined without a line end
-            first, end = _DECODER.raw_decode(line.lstrip())
-            if isinstance(first, dict) and line.lstrip()[end:].lstrip().startswith("{"):
-                reason = SEVERAL
-        raise BadRecordError(reason, error) from error
+        raise BadRecordError("malformed JSON", error) from error
     if not isinstance(record, dict):
         raise BadRecordError("not a JSON object")
     for name in columns.nested:
         record[name] = nested_value(record, name)
-    return record_of(record, columns, extra(record) if extra else ())
+    return record_of(record, columns, extra(record))
 
 
 def first_records(lines: Lines) -> Iterator[dict[str, Any]]:

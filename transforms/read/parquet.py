@@ -41,7 +41,6 @@ from bert_embed.transforms.read.lines import INVALID_UTF8, decoded, parts_in_ord
 from bert_embed.transforms.read.records import (
     CAN_BE,
     UNFIT,
-    BadRecord,
     Documents,
     Record,
     documents_of,
@@ -288,7 +287,6 @@ _MOST_BATCH_BYTES = 32 << 20  # of the columns that are read, by the mean of the
 # rows. A column of large values in a large row group may be one page, of which memory holds copies.
 _MOST_CHUNK_BYTES, _MOST_MEAN_BYTES = 256 << 20, 256 << 10
 _MOST_BLIND_ROWS = 32  # in a batch of a larger row group: a few rows may have most of its bytes
-_TABLE_BYTES = 8 << 20  # of smaller batches that are joined
 _LISTED_BYTES = 8  # of a value in a list, for which a file may need less than a bit
 _POINTER_BYTES = 1 << 10  # a larger file is no pointer of Git LFS
 _BUFFER = 1 << 20  # of a column; without one all of it is read at once
@@ -306,6 +304,10 @@ class ParquetRows(Content):
         return self.table.num_rows
 
     size = count
+
+    @property
+    def memory(self) -> np.ndarray:
+        return row_bytes(self.table)
 
     def cut(self, most: int) -> tuple[Self, Self | None]:
         if self.count <= most:
@@ -375,13 +377,12 @@ def read_row_parts(
     if len(spec.slices) == 1:  # others are small
         with _open(spec.slices[0].info) as (_, file):
             groups = _footer(file, columns.text).groups
-            touched, _ = _touched([group.rows for group in groups], spec.slices[0])
-            means = [_mean_rows(_leaves(file.metadata, number, columns)) for number in touched]
+        touched, _ = _touched([group.rows for group in groups], spec.slices[0])
         size = sum(groups[number].size for number in touched)
         rows = sum(groups[number].rows for number in touched)
-        most = min([most, max(1, rows * block_bytes // max(size, 1)), *means])
+        most = min(most, max(1, rows * block_bytes // max(size, 1)))
     every = (_read_rows(piece, columns, most) for piece in spec.slices)
-    yield from parts_in_order(chain.from_iterable(every), most, lambda rows: row_bytes(rows.table))
+    yield from parts_in_order(chain.from_iterable(every), most)
 
 
 def _touched(counts: Sequence[int], piece: Slice) -> tuple[list[int], int]:
@@ -409,24 +410,16 @@ def _read_rows(piece: Slice, columns: Columns, batch_rows: int) -> Iterator[Parq
         footer = file.metadata
         counts = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
         groups, at = _touched(counts, piece)
-        rows, full = _batch_rows(piece.info, raw, file, groups, columns)
-        rows, full = min(rows, full, batch_rows), min(full, batch_rows)
-        held: list[pa.Table] = []
-        first, count, size = max(at, piece.start), 0, 0
+        rows = min(_batch_rows(piece.info, raw, file, groups, columns), batch_rows)
         for batch in file.iter_batches(rows, row_groups=groups, columns=columns.names):
             start, stop = max(piece.start - at, 0), min(piece.stop - at, batch.num_rows)
-            at += batch.num_rows
             if start < stop:
                 inside = batch.slice(start, stop - start)
                 names = [name for name in columns.names if type_of(inside.schema, name)]
-                held.append(pa.table([_column(inside, name) for name in names], names))
-                count, size = count + stop - start, size + held[-1].nbytes
-            is_end = at >= piece.stop
-            if held and (is_end or count >= full or size >= _TABLE_BYTES):
-                table = held[0] if len(held) == 1 else pa.concat_tables(held).combine_chunks()
-                yield ParquetRows(piece.file, path, first, table)
-                held, first, count, size = [], first + count, 0, 0
-            if is_end:
+                table = pa.table([_column(inside, name) for name in names], names)
+                yield ParquetRows(piece.file, path, at + start, table)
+            at += batch.num_rows
+            if at >= piece.stop:
                 return
     raise InputError(
         f"{path} cannot be read as Parquet: its pages end at row {at:,}, its footer promises "
@@ -436,12 +429,12 @@ def _read_rows(piece: Slice, columns: Columns, batch_rows: int) -> Iterator[Parq
 
 def _batch_rows(
     info: FileInfo, raw: BinaryIO, file: pq.ParquetFile, groups: Sequence[int], columns: Columns
-) -> tuple[int, int]:
-    """How many rows of some row groups to read at once, and how many of them are a table.
+) -> int:
+    """How many rows of some row groups to read at once.
 
     InputError where a column cannot be read in pieces of limited memory.
     """
-    full = rows = _MOST_BATCH_ROWS
+    rows = _MOST_BATCH_ROWS
     for group in groups:
         leaves = _leaves(file.metadata, group, columns)
         for leaf in leaves:
@@ -452,12 +445,12 @@ def _batch_rows(
                     "one row group, values as large are read from row groups of at most "
                     f"{_MOST_CHUNK_BYTES >> 20} MiB: write it with fewer rows a row group"
                 )
-        full = min(full, _mean_rows(leaves))
         if sum(leaf.stored for leaf in leaves) > _MOST_CHUNK_BYTES:
             rows = min(rows, _MOST_BLIND_ROWS)
+        mean = sum(leaf.least / max(1, leaf.rows) for leaf in leaves)
         repeated = _repeated_bytes(info, raw, file, group, leaves)
-        rows = min(rows, max(1, _MOST_BATCH_BYTES // max(1, repeated)))
-    return rows, full
+        rows = min(rows, max(1, int(_MOST_BATCH_BYTES // max(1, mean, repeated))))
+    return rows
 
 
 @dataclass(frozen=True)
@@ -488,14 +481,6 @@ def _leaves(metadata: pq.FileMetaData, group: int, columns: Columns) -> list[_Le
             facts = of_group.num_rows, values, stored, max(stored, width * values)
             leaves.append(_Leaf(path, *facts, is_listed, repeats))
     return leaves
-
-
-def _mean_rows(leaves: Sequence[_Leaf]) -> int:
-    """How many rows of a row group fill a batch by the mean, at least 1."""
-    if not leaves:
-        return _MOST_BATCH_ROWS
-    size = sum(leaf.least for leaf in leaves)
-    return max(1, leaves[0].rows * _MOST_BATCH_BYTES // max(1, size))
 
 
 def _repeated_bytes(
@@ -592,7 +577,7 @@ def _extra_values(column: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.Chunke
     return pa.chunked_array([pa.array(fit, kind)]), sum(value is UNFIT for value in values)
 
 
-def _documents(rows: ParquetRows, columns: Columns) -> Iterator[Record | BadRecord]:
+def _documents(rows: ParquetRows, columns: Columns) -> Iterator[Record | BadRecordError]:
     names = [name for name in columns.names if name in rows.table.column_names]
     values = [_values(rows.table[name]) for name in names]
     all_valid = all(_is_valid(rows.table[name]) for name in names)
@@ -606,7 +591,7 @@ def _documents(rows: ParquetRows, columns: Columns) -> Iterator[Record | BadReco
             record = orjson.dumps(fields, default=shown).decode()
             value = fields[columns.id] if columns.id else None
             unread = value is None or isinstance(value, bytes)  # which is then nobody's id
-            yield BadRecord(str(error), record, None if unread else str(value), error.detail)
+            yield error.of(record, None if unread else str(value))
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -95,17 +96,11 @@ _PIECE = 1 << 20  # bytes read at a time
 
 def _whole_file(piece: Slice, compression: str | None) -> lines.Lines:
     """A file, decompressed: one document, also if it is empty."""
-    path, size = piece.info.path, 0
-    held: list[bytes] = []
-    for data in lines.stored_pieces(piece, compression, _PIECE):
-        if size == 0:
-            check_encoding(path, data)
-        size += len(data)
-        held.append(data)
-        if size > lines.MOST_RECORD_BYTES:
-            held.clear()
-    too_large = size if size > lines.MOST_RECORD_BYTES else 0
-    return lines.Lines(piece.file, path, 0, b"".join(held), np.zeros(1, np.int64), too_large)
+    pieces = lines.stored_pieces(piece, compression, _PIECE)
+    first = next(pieces, b"")
+    check_encoding(piece.info.path, first)
+    every = lines.whole_records(piece, 0, chain([first], pieces), lambda _: lines.NO_STARTS)
+    return next(every, lines.Lines(piece.file, piece.info.path, 0, b"", lines.ONE_START))
 
 
 def parse_file(content: lines.Lines, columns: Columns) -> Documents:

@@ -17,10 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bert_embed.base.arrays import splits_of, sums_of
-from bert_embed.base.errors import SettingError
 from bert_embed.transforms.blocks import join
 from bert_embed.transforms.parts import BLANK_LINE, BadRecordError, Rejected
-from bert_embed.transforms.read.columns import ID, Columns, nested_value
+from bert_embed.transforms.read.columns import ID, Columns, nested_value, partitions
 
 # Types that a column of a text format can have, by their names in --extra_columns; CSV has no
 # lists.
@@ -55,8 +54,8 @@ _NULLS = frozenset(
 )
 _INTEGER = re.compile(r"([+-]?[0-9]{1,20})(?:\.0*)?")  # pandas writes 2015.0 beside missing values
 _EPOCH = re.compile(r"[+-]?[0-9]{9,19}")  # fewer are a day such as 20260228, or a year
-# The end of a time as BigQuery, Snowflake and PostgreSQL write it: ` UTC`, ` +0100`.
-_ZONE = re.compile(r" ?(?:(UTC|GMT|Z)|([+-][0-9]{2}):?([0-9]{2})?)$")
+# The end of a time as BigQuery and Snowflake write it: ` UTC`, ` +0100`.
+_UTC, _BEFORE_ZONE = re.compile(" ?(UTC|GMT|Z)$"), re.compile(r" (?=[+-]\d)")
 _BOOLS = dict.fromkeys(("true", "t", "yes", "y", "1", "1.0"), True)
 _BOOLS |= dict.fromkeys(("false", "f", "no", "n", "0", "0.0"), False)
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
@@ -70,28 +69,28 @@ def type_name(kind: pa.DataType) -> str | None:
     return next((name for name, available in TYPES.items() if available == kind), None)
 
 
-class ExtraValues:
-    """Reads extra columns, each of `TYPES`; an empty value, or one like NA, is null except text.
+ExtraReader = Callable[[Mapping[str, Any]], tuple[Any, ...]]
 
-    What a record lacks comes from the names of its file's folders, if they have it.
+
+def extra_reader(columns: Columns, path: str) -> ExtraReader:
+    """Reads the extra columns of a file's records: None for what is missing, else perhaps `UNFIT`.
+
+    Each is of `TYPES`; an empty value, or one like NA, is null except text. What a record lacks
+    comes from the names of its file's folders, if they have it.
     """
+    folders = partitions(path)
+    wanted = [
+        (column.name, _CONVERTERS[type_name(column.type) or ""], folders.get(column.name))
+        for column in columns.extra or ()
+    ]
 
-    def __init__(self, schema: pa.Schema, partition: Mapping[str, str | None]) -> None:
-        self._columns: list[tuple[str, Callable[[Any], Any], str | None]] = []
-        for column in schema:
-            kind = type_name(column.type)
-            if kind is None:
-                raise SettingError(
-                    "extra_columns", f"{column.name} is {column.type}, which text cannot give"
-                )
-            self._columns.append((column.name, _CONVERTERS[kind], partition.get(column.name)))
-
-    def __call__(self, record: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The values of a record, None for what is missing, `UNFIT` for what does not fit."""
+    def values(record: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(
             _fitting(convert, of_mongodb(record.get(name, default)))
-            for name, convert, default in self._columns
+            for name, convert, default in wanted
         )
+
+    return values
 
 
 def _fitting(convert: Callable[[Any], Any], value: Any) -> Any:
@@ -164,20 +163,13 @@ def _moment(value: Any) -> datetime.datetime:
     if whole := _INTEGER.fullmatch(text):
         text = whole[1]
     if not _EPOCH.fullmatch(text):
-        moment = datetime.datetime.fromisoformat(_ZONE.sub(_iso_zone, text))
+        moment = datetime.datetime.fromisoformat(_UTC.sub("Z", _BEFORE_ZONE.sub("", text)))
         return moment.replace(tzinfo=moment.tzinfo or datetime.UTC)
     number = _integer(text)
     scale = next((scale for most, scale in _UNITS if abs(number) <= most), 10**9)
     seconds, rest = divmod(number, scale)
     since = datetime.timedelta(seconds=seconds, microseconds=rest * 10**6 // scale)
     return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + since
-
-
-def _iso_zone(zone: re.Match[str]) -> str:
-    if zone[1]:
-        return "+00:00"
-    # `2024-01-02` ends like a zone of two digits and minutes
-    return zone[0] if zone.string.count(":") == 0 else f"{zone[2]}:{zone[3] or '00'}"
 
 
 def _list_of(convert: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
@@ -223,16 +215,6 @@ _MOST_ID_CHARS = 4096  # as long as a path may be; all ids of a part are in memo
 # the values of the extra columns. A plain tuple: creating named ones took a quarter of the reading
 # time.
 Record = tuple[str | None, str, str, str, list[str] | None, tuple[Any, ...]]
-
-
-@dataclass(frozen=True)
-class BadRecord:
-    """A record that gives no document, why, and its id, if it has one."""
-
-    reason: str
-    record: str | bytes
-    id: str | None = None
-    detail: str | None = None
 
 
 @dataclass(frozen=True)
@@ -310,18 +292,18 @@ def record_of(fields: Mapping[str, Any], columns: Columns, extra: tuple[Any, ...
 
 
 def documents_of(
-    parsed: Iterable[Record | BadRecord], places: pa.StringArray, columns: Columns
+    parsed: Iterable[Record | BadRecordError], places: pa.StringArray, columns: Columns
 ) -> tuple[Documents, np.ndarray]:
     """Documents as columns, and int64 `[documents]`, their records; `places`: `[records]`."""
     records: list[Record] = []
     good: list[int] = []
     rejected: list[Rejected] = []
     for row, outcome in enumerate(parsed):
-        if not isinstance(outcome, BadRecord):
+        if not isinstance(outcome, BadRecordError):
             records.append(outcome)
             good.append(row)
             continue
-        place, reason, record = places[row].as_py(), outcome.reason, outcome.record
+        place, reason, record = places[row].as_py(), str(outcome), outcome.record
         blank = not record.strip() or record == END_OF_COPY
         document = None if reason == ID_TOO_LONG else outcome.id if columns.id else place
         rejected.append(Rejected(document, place, "read", reason, record, blank, outcome.detail))
@@ -379,19 +361,14 @@ def of_mongodb(value: Any) -> Any:
     is_date = False
     while isinstance(value, dict) and value and next(iter(value)).startswith("$"):
         [kind, inner], *others = value.items()
-        if kind == "$binary":  # a UUID becomes one, other bytes stay as they are written
-            written = (
-                inner
-                if isinstance(inner, dict)
-                else {"base64": inner, "subType": value.get("$type")}
-            )
-            encoded: Any = written.get("base64")
-            with suppress(ValueError, TypeError):
-                if str(written.get("subType")).zfill(2) == _UUID:
-                    return str(uuid.UUID(bytes=base64.b64decode(encoded, validate=True)))
-            return encoded
         if others:
             break
+        if kind == "$binary" and isinstance(inner, dict):  # a UUID becomes one, other bytes stay
+            encoded: Any = inner.get("base64")
+            with suppress(ValueError, TypeError):
+                if inner.get("subType") == _UUID:
+                    return str(uuid.UUID(bytes=base64.b64decode(encoded, validate=True)))
+            return encoded
         value, is_date = inner, is_date or kind == "$date"
     if is_date:
         with suppress(ValueError, TypeError, OverflowError):

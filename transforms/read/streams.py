@@ -4,12 +4,10 @@ import bz2
 import codecs
 import json
 import re
-import unicodedata
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import BinaryIO
 
-import numpy as np
 import orjson
 import zstandard
 from isal import igzip, isal_zlib
@@ -190,16 +188,6 @@ class ObjectLines:
         return None
 
 
-def unescaped(array: np.ndarray, marks: np.ndarray, escape: str) -> np.ndarray:
-    """The places of marks that have an even number of escape characters before them."""
-    slashes = array == ord(escape)
-    if not slashes.any():
-        return marks
-    others = np.maximum.accumulate(np.where(slashes, -1, np.arange(len(array))))
-    runs = marks - 1 - np.where(marks > 0, others[marks - 1], -1)
-    return marks[runs % 2 == 0]
-
-
 class _LayoutError(Exception):
     """JSON that cannot be laid out as lines; the message says what the file is."""
 
@@ -256,10 +244,9 @@ _MARKS = {
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
 }
-_WIDE = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
 _CONTROLS = bytes(code for code in range(32) if chr(code) not in "\t\n\r\f\x1b")
 _SEVERAL = 8  # bytes from which on shares of them say something
-_MANY_CONTROLS, _SOME_HIGH, _MOST_STRANGE = 0.1, 0.05, 0.05
+_MANY_CONTROLS, _SOME_HIGH = 0.1, 0.05
 # The first bytes of what a suffix should have named.
 _PACKED = {
     b"\x1f\x8b": "gzip",
@@ -309,14 +296,10 @@ def check_encoding(path: str, start: bytes) -> None:
     if controls > _MANY_CONTROLS * len(start) or (
         high > _SOME_HIGH * len(start) and not _is_text(start)
     ):
-        for name in _WIDE:
-            if _reads_as(name, start):
-                raise InputError(
-                    f"{path} is {name[:6]} without a byte order mark, convert it to UTF-8: "
-                    f"iconv -f {name} -t UTF-8"
-                )
-    if start.count(0) > _MANY_CONTROLS * len(start):
-        raise InputError(f"{path} is binary data: of its first bytes many are zero")
+        raise InputError(
+            f"{path} is binary data, or text in another encoding than UTF-8: convert it, such as "
+            "UTF-16 without a byte order mark by iconv -f UTF-16LE -t UTF-8"
+        )
 
 
 def check_lines(info: FileInfo, start: bytes) -> None:
@@ -345,19 +328,6 @@ def _is_text(start: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _reads_as(name: str, start: bytes) -> bool:
-    """Whether bytes are text in an encoding of several bytes a character."""
-    try:
-        text = codecs.getincrementaldecoder(name)().decode(start)
-    except UnicodeDecodeError:
-        return False
-    strange = sum(
-        unicodedata.category(letter) in ("Cc", "Cn", "Co", "Cs") and letter not in "\t\n\r\f"
-        for letter in text
-    )
-    return bool(text) and strange <= _MOST_STRANGE * len(text)
 
 
 def look_inside(

@@ -1,6 +1,5 @@
 """A file is what it holds, whatever its name says; what is no data is left out and told."""
 
-import gzip
 import json
 import re
 from pathlib import Path
@@ -9,35 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.command import flags_of, main, record, rejected, rows
+from tests.support.command import record, rows
 
 DOCUMENTS = [{"id": f"d{number}", "text": f"the river {number}"} for number in range(3)]
 LINES = "".join(json.dumps(each) + "\n" for each in DOCUMENTS)
 CSV = 'id,text\nd0,"the river, 0"\nd1,the river 1\nd2,the river 2\n'
 IDS = ["d0", "d1", "d2"]
-LONG = json.dumps({"id": "d0", "text": "the river " * 150_000}) + "\n" + LINES.partition("\n")[2]
-SHARDS = {
-    "out.CSV-00000-of-00002.gz": CSV,
-    "out.csv-00000-of-00001": CSV,
-    "out.csv.bgz": CSV,
-    "out.csv.gz-00000-of-00001": CSV,
-    "out.jsonl-00000-of-00001": LINES,
-    "out.tsv-00000-of-00001": 'id\ttext\nd0\t"the river, 0"\nd1\tthe river 1\nd2\tthe river 2\n',
-    "part-00000": LONG,
-    "part-00000.gz": LONG,
-    "dump": json.dumps(DOCUMENTS),
-    "dump.log": "\ufeff" + LINES,
-    "dump.txt": json.dumps(DOCUMENTS, indent=2),
-    "dump.txt.gz": "\n".join(json.dumps(each, indent=1) for each in DOCUMENTS),
-}
-
-
-def test_the_name_of_a_shard_and_the_bytes_decide(run):
-    packed = {name: gzip.compress(text.encode()) for name, text in SHARDS.items() if "gz" in name}
-    packed["out.csv.bgz"] = gzip.compress(CSV.encode())
-    output = run({f"in/{name}": data for name, data in (SHARDS | packed).items()})
-    assert rows(output)["id"] == IDS * len(SHARDS)
-    assert rejected(output) == []
 
 
 def test_texts_with_brackets_are_texts(run):
@@ -48,25 +24,6 @@ def test_texts_with_brackets_are_texts(run):
     for form, kept in (("text", LINES.splitlines()), ("files", [LINES])):  # if asked
         output = run({"in.txt": LINES}, form, input_format=form, keep_text=True)
         assert rows(output)["text"] == kept
-
-
-@pytest.fixture(scope="module")
-def examples(tmp_path_factory, tiny_bundle):
-    """The bytes of a file of examples, and of its examples.json."""
-    folder = tmp_path_factory.mktemp("examples")
-    (folder / "in.jsonl").write_text(LINES)
-    assert main(["tokenize", *flags_of(folder / "made", tiny_bundle, folder / "in.jsonl")]) == 0
-    (path,) = (folder / "made" / "examples").glob("*.tfrecord")
-    return path.read_bytes(), next(folder.rglob("examples.json")).read_bytes()
-
-
-@pytest.mark.parametrize(
-    "name", ["a.tfrecords", "a.tfrecord-00000-of-00001", "part-0", "a.txt", "a.gz", "gz.tfrecord"]
-)
-def test_examples_need_no_suffix(tmp_path, run, examples, name):
-    data = gzip.compress(examples[0]) if "gz" in name else examples[0]
-    run.written({f"in/{name}": data, "in/examples.json": examples[1]})
-    assert rows(run(tmp_path / "in"))["id"] == IDS  # all of a folder but what tells of them
 
 
 BESIDE = ["README.md", "LICENSE", "README_de.txt", "load.sql", "unload_manifest"]
@@ -185,7 +142,7 @@ BY_ID = {each["id"]: each["text"] for each in DOCUMENTS}
         ("a.json", [{"update": {"_id": "7"}}, {"doc": DOCUMENTS[0]}], "bulk API before each"),
         ("a.json", [{"queries": {"q": "a b"}, "corpus": BY_ID}], "jq -c '.corpus | to_entries[]"),
         ("a.json", [BY_ID], "if it holds texts by their ids: jq -c 'to_entries[] | {id: .key,"),
-        ("a.json", f"{DOCUMENTS[0]}\n" * 2, "of what Python prints, python3 -c 'import ast, json,"),
+        ("a.json", f"{DOCUMENTS[0]}\n" * 2, "does not begin with JSON lines: each"),
         ("a.json", [{"id": 1, "text": {"en": "a b"}}], "is an object in the first records of"),
         ("a.json", [{"id": 1, "text": [{"a": "b"}]}], "a list of no strings in the first"),
         ("a.json", '[{"text": [{"a": "b"}]}]', 'if type == "array" then .[] else . end | .text[]'),

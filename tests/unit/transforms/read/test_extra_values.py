@@ -4,6 +4,8 @@ import datetime
 import json
 
 import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
 import pytest
 
 from bert_embed.transforms.read.columns import Columns
@@ -79,7 +81,7 @@ def test_types_of_mongodb_are_read(read):
             '}, "text": "c"}'
             for kind in ("04", "00")
         ),
-        '{"_id": {"$binary": "YkrYedM4QKGkq0lkcTZ4oA==", "$type": "04"}, "text": "d", '
+        '{"_id": {"$oid": "61"}, "text": "d", '
         '"n": {"$numberInt": "7"}, "at": {"$date": {"$numberLong": "-14256000000"}}}',
         '{"_id": {"$date": 63072000000}, "text": "e"}',
     ]
@@ -87,7 +89,7 @@ def test_types_of_mongodb_are_read(read):
     ids, _, [block] = read("\n".join(lines), "in.jsonl", id="_id", extra=extra)
     uuid = "624ad879-d338-40a1-a4ab-4964713678a0"
     days = ["1972-01-01T00:00:00Z"]  # milliseconds, however few
-    assert ids == ["5f0e", "60ab", uuid, "YkrYedM4QKGkq0lkcTZ4oA==", uuid, *days]
+    assert ids == ["5f0e", "60ab", uuid, "YkrYedM4QKGkq0lkcTZ4oA==", "61", *days]
     moment = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     landing = datetime.datetime(1969, 7, 20, tzinfo=UTC)
     found = [tuple(row.values()) for row in block.extra.to_pylist()]
@@ -123,6 +125,24 @@ def test_files_of_both_kinds_in_a_run_with_pairs(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "one", "b": "two"}\n')
     (tmp_path / "b.txt").write_text("three ||| four\n")
     assert [each.texts_b for each in read_input(tmp_path, Columns(text_b="b"))] == [["two"], [""]]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+def test_contexts_are_the_values_of_their_columns(tmp_path, kind):
+    titles, parts = ["one", None, " a title "], ["two", " ", None]
+    table = pa.table({"title": titles, "part": parts, "text": ["a"] * 3, "id": [*"123"]})
+    if kind == "jsonl":
+        lines = [*table.to_pylist(), {"title": 7, "text": "a", "id": "4"}]
+        (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    elif kind == "csv":
+        csv.write_csv(table, tmp_path / "in.csv")
+    else:
+        title = table["title"].combine_chunks().dictionary_encode()
+        pq.write_table(table.set_column(0, "title", title), tmp_path / "in.parquet")
+    [block] = read_input(tmp_path, Columns(id="id", context=("title", "part")))
+    assert block.contexts == ["one two", "", "a title"]
+    bad = [("4", "context is not a string")]
+    assert rejected_of([block]) == (bad if kind == "jsonl" else [])
 
 
 def test_lists_of_words(read):
