@@ -69,9 +69,7 @@ EVERY = "sentence,token,word"
 @pytest.mark.parametrize(
     ("texts", "vectors_of"),
     [
-        ({}, {}),
         ({}, {"granularity": "token", "layers": "-1,-2", "layer_combine": "stack"}),
-        ({"granularity": EVERY}, {"granularity": EVERY}),
         ({"max_seq_length": 9, "granularity": "word,token"}, {"granularity": "token,word"}),
         ({"prompt": "bank: ", "granularity": EVERY}, {"granularity": EVERY}),
         ({"text_b_column": "b", "max_seq_length": 20}, {"granularity": "sentence,token"}),
@@ -83,7 +81,7 @@ EVERY = "sentence,token,word"
             {"granularity": EVERY, "long_text": "windows"},
         ),
     ],
-    ids=["plain", "tokens", "all", "cut", "prompt", "pairs", "reject", "windows", "each"],
+    ids=["tokens", "cut", "prompt", "pairs", "reject", "windows", "each"],
 )
 def test_examples_give_the_vectors_of_texts(tmp_path, tiny_bundle, run, mixed, texts, vectors_of):
     """Whole files are equal, byte for byte, to those of the direct way."""
@@ -95,8 +93,10 @@ def test_examples_give_the_vectors_of_texts(tmp_path, tiny_bundle, run, mixed, t
     assert made["counts"]["records"] == 7
     assert made["counts"]["rejected"] == len(rejected(examples)) >= 2
     assert read["counts"]["records"] == read["counts"]["embedded"] == made["counts"]["embedded"]
-    for name in ("tokens", "computed_tokens", "lengths"):
+    for name in ("tokens", "full_tokens", "computed_tokens", "lengths"):
         assert read[name] == wanted[name]
+    if not read["counts"]["truncated"]:
+        assert read["unknown"]["tokens"] == wanted["unknown"]["tokens"] > 0
     assert read["counts"]["truncated"] == wanted["counts"]["truncated"]
 
 

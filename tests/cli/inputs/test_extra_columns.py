@@ -5,7 +5,6 @@ import decimal
 import json
 
 import duckdb
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,8 +12,6 @@ import pytest
 import tensorflow as tf
 
 from bert_embed.pipeline.cli import main
-from bert_embed.transforms.blocks import take_documents
-from tests.support.blocks import embedding_block, numbers
 from tests.support.command import data_files, flags_of, record, rejected, rows
 
 pytestmark = pytest.mark.slow
@@ -108,11 +105,6 @@ def test_documents_whose_files_have_no_columns_get_null(tmp_path, run):
     lines = [{"text": "four", "n": 4}, {"text": "five"}]
     run.written({"a.csv": "text,n\none,1\n", "c.txt": "three\n", "d.jsonl": lines})
     assert rows(run(tmp_path / "*.*", extra_columns="n"))["n"] == [1, 2, None, 4, None]
-
-
-def test_a_document_that_fails_in_the_model_takes_its_columns_along():
-    block = embedding_block(vectors=numbers(3), extra=pa.table({"c": [1, 2, 3]}))
-    assert take_documents(block, np.array([0, 2])).extra.to_pydict() == {"c": [1, 3]}
 
 
 def rows_of(output, kind):

@@ -42,7 +42,8 @@ def embedded(bundle, texts, spec):
     engine = partial(load_watched, fail)
     embedder = Embedder(bundle, VectorSpec(), threads=1, load_engine=engine)
     handler = BlockModelHandler(bundle.path, bundle.fingerprint, VectorSpec(), spec, 64, 1)
-    block = token_block(documents(texts), embedder.tokenizer, spec)
+    rows = pa.table({"row": range(len(texts))})
+    block = token_block(documents(texts, extra=rows), embedder.tokenizer, spec)
     return handler.run_inference(block, embedder)[0]
 
 
@@ -50,6 +51,7 @@ def test_documents_of_a_failed_row_are_rejected_alone(tiny_bundle):
     bundle = read_bundle(tiny_bundle)
     found = embedded(bundle, ["a", "z", "a", "b", "z"], TextSpec(8))
     assert found.ids.to_pylist() == ["in.txt:0", "in.txt:2", "in.txt:3"]
+    assert found.extra["row"].to_pylist() == [0, 2, 3]
     wanted = Encoder(bundle).encode(["a", "a", "b"])
     assert_near(found.vectors, wanted)
     assert [(each.id, each.stage, each.reason) for each in found.part.rejected] == [
@@ -130,18 +132,13 @@ def test_the_activity_that_began_last_is_shown(tiny_bundle):
     assert (seen, current_activity()) == (["loading the model"], None)
 
 
-def test_a_block_comes_back_as_it_was():
-    ids = pa.array(["/in/a.txt:0", "/in/a.txt:7"])
-    block = DocumentBlock(Part(3, 0, records=2), ids, ["one", "two"], ids)
-    assert BlockCoder().decode(BlockCoder().encode(block)) == block
-
-
 def test_the_size_of_a_block_is_about_that_of_its_bytes():
     vectors = np.random.default_rng(0).standard_normal((1000, 64), np.float32)
     numbers = np.arange(1000)
     ids = pa.array([f"/in/a.txt:{number}" for number in numbers])
     block = EmbeddingBlock(Part(0, 0), ids, numbers, numbers > 5, numbers, vectors)
-    size = len(BlockCoder().encode(block))
+    size = len(encoded := BlockCoder().encode(block))
+    assert BlockCoder().decode(encoded).ids == ids
     assert 0.9 * size < BlockCoder().estimate_size(block) < 1.1 * size
     texts = DocumentBlock(Part(0, 0, records=1000), ids, ["x" * 80] * 1000, ids)
     assert 100_000 < BlockCoder().estimate_size(texts) < 200_000  # with their length
@@ -193,7 +190,9 @@ def test_equal_windows_run_once(tiny_bundle):
 def test_what_is_embedded_is_what_is_hashed():
     pairs = documents(["a", "a", "ab"], texts_b=["b", "", ""])
     words = documents(["a b", "a b", "a b"], words=[["a", "b"], ["a b"], None])
+    titled = documents(["a", "a"], contexts=["a title", ""])
     single = documents(["a", "a b"])
+    assert hashed_texts(titled)[0] != hashed_texts(titled)[1] == hashed_texts(single)[0]
     assert len(set(hashed_texts(pairs))) == 3
     assert hashed_texts(pairs)[1] == hashed_texts(single)[0]
     assert len(set(hashed_texts(words))) == 2
