@@ -20,6 +20,7 @@ from bert_embed.storage.local import FileInfo
 from bert_embed.transforms.ledger import (
     BegunBlocks,
     BlockRecord,
+    Totals,
     begun_blocks,
     block_record_bytes,
     finished_blocks,
@@ -29,7 +30,6 @@ from bert_embed.transforms.listing import listing_digest
 from bert_embed.transforms.output_folder import OutputFile, OutputFolder, part_name
 from bert_embed.transforms.parts import BlockSpec, InputFile, plan_blocks
 from bert_embed.transforms.plan import planned_work
-from bert_embed.transforms.reconcile import SumBlockRecords
 
 _BLOCK = 1 << 20
 _RUN = "0" * 32
@@ -101,7 +101,9 @@ def plan_and_account(files: Callable[[], list[InputFile]]) -> dict[str, list[flo
     with steps.step("account: block records summed, a worker at a time") as size:
         sums = list(_sums(plan_blocks(every, _BLOCK), size))
     with steps.step("account: sums of all workers") as size:
-        total = SumBlockRecords().merge_accumulators(sums)
+        total = Totals()
+        for one in sums:
+            total.add(one)
         size.append(len(pickle.dumps(total)))
     with steps.step("account: verdict"):
         problems = verdict(planned, total).problems
@@ -110,15 +112,14 @@ def plan_and_account(files: Callable[[], list[InputFile]]) -> dict[str, list[flo
     return steps.taken
 
 
-def _sums(specs: Iterable[BlockSpec], size: list[float]) -> Iterator[object]:
-    summing = SumBlockRecords()
-    total = summing.create_accumulator()
+def _sums(specs: Iterable[BlockSpec], size: list[float]) -> Iterator[Totals]:
+    total = Totals()
     for count, spec in enumerate(specs, 1):
-        total = summing.add_input(total, _record(spec))
+        total.add(_record(spec))
         if count % _PARTIAL == 0:
             size.append(len(pickle.dumps(total)))
             yield total
-            total = summing.create_accumulator()
+            total = Totals()
     yield total
 
 

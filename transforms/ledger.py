@@ -291,12 +291,13 @@ def is_complete(spec: BlockSpec, finished: dict[int, BlockRecord]) -> bool:
 
 
 HASHES = 1 << 64  # listing hashes that there are
+_COUNTERS = ("counts", "rejected", "unfit", "seconds", "covered", "records", "written")
 _MOST_NAMED = 5  # problems of one kind that a message lists before it counts the rest
 
 
 @dataclass
 class Totals:
-    """The sum of block records, with what is needed to check it."""
+    """The sum of block records, with what is needed to check it; small for any number of them."""
 
     counts: Counter = field(default_factory=Counter)  # sums of their numbers
     rejected: Counter = field(default_factory=Counter)  # by reason
@@ -312,6 +313,47 @@ class Totals:
     lasts: int = 0  # records that were their block's last
     written: Counter = field(default_factory=Counter)  # files, bytes and `(kind, "rows")`
     listing: int = 0  # `listing_hash` of all files
+
+    def add(self, more: "BlockRecord | Totals") -> None:
+        """Adds a block record, or a sum of some."""
+        totals = more if isinstance(more, Totals) else _totals_of(more)
+        self.listing = (self.listing + totals.listing) % HASHES
+        for name in _COUNTERS:
+            getattr(self, name).update(getattr(totals, name))
+        lengths = itertools.zip_longest(self.lengths, totals.lengths, fillvalue=0)
+        self.lengths = [one + other for one, other in lengths]
+        norms = self.norms + totals.norms
+        self.norms = [min(norms), max(norms)] if norms else []
+        for block, parts in totals.parts.items():
+            seen = self.parts.get(block, 0)
+            self.parts[block] = seen | parts
+            if seen & parts:
+                self.doubled.add(block)
+        self.doubled |= totals.doubled
+        self.ends |= totals.ends
+        self.lasts += totals.lasts
+
+
+def _totals_of(record: BlockRecord) -> Totals:
+    counts = Counter({name: getattr(record, name) for name in SUMMED})
+    counts.update(block_records=1, reused=record.reused)
+    if not record.reused:
+        counts.update(new_documents=record.embedded, new_tokens=record.tokens)
+    return Totals(
+        counts=counts,
+        rejected=Counter(record.rejected),
+        unfit=Counter(record.unfit),
+        seconds=Counter(record.seconds),
+        lengths=record.length_bins,
+        norms=record.norms,
+        covered=Counter(record.covered),
+        parts={record.block: 1 << record.part},
+        ends={} if record.end_of_file is None else {record.block: record.end_of_file},
+        records=Counter() if record.covered else Counter({record.block: record.records}),
+        lasts=int(record.last),
+        written=written_counts(record.files),
+        listing=listing_hash({name: file.bytes for name, file in record.files.items()}),
+    )
 
 
 def listing_hash(sizes: dict[str, int]) -> int:

@@ -1,11 +1,9 @@
 """The last steps of a run: sum its block records, compare them with the plan, record the result."""
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import zip_longest
 from typing import Any
 
 import apache_beam as beam
@@ -15,8 +13,6 @@ from apache_beam.utils.windowed_value import WindowedValue
 from bert_embed.base.errors import InputError, required, step_message
 from bert_embed.results.run_record import RunRecord, change_record
 from bert_embed.transforms.ledger import (
-    HASHES,
-    SUMMED,
     BlockRecord,
     ReconcileError,
     Totals,
@@ -27,81 +23,21 @@ from bert_embed.transforms.ledger import (
     result_of,
     uncovered,
     verdict,
-    written_counts,
 )
 from bert_embed.transforms.output_check import sum_problems
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import PlannedWork
 from bert_embed.transforms.steps import activity
 
-_COUNTERS = ("counts", "rejected", "unfit", "seconds", "covered", "records", "written")
-
-
-class SumBlockRecords(beam.CombineFn):
-    """Sums BlockRecords, or sums of them, to Totals, which stay small for any number of them."""
-
-    def create_accumulator(self) -> Totals:
-        return Totals()
-
-    def add_input(self, totals: Totals, more: BlockRecord | Totals) -> Totals:
-        added = more if isinstance(more, Totals) else _totals_of(more)
-        return self.merge_accumulators([totals, added])
-
-    def merge_accumulators(self, accumulators: Iterable[Totals]) -> Totals:
-        rest = iter(accumulators)
-        merged = next(rest, None) or self.create_accumulator()  # Beam allows changing it
-        for totals in rest:
-            merged.listing = (merged.listing + totals.listing) % HASHES
-            for name in _COUNTERS:
-                getattr(merged, name).update(getattr(totals, name))
-            lengths = zip_longest(merged.lengths, totals.lengths, fillvalue=0)
-            merged.lengths = [one + other for one, other in lengths]
-            norms = merged.norms + totals.norms
-            merged.norms = [min(norms), max(norms)] if norms else []
-            for block, parts in totals.parts.items():
-                seen = merged.parts.get(block, 0)
-                merged.parts[block] = seen | parts
-                if seen & parts:
-                    merged.doubled.add(block)
-            merged.doubled |= totals.doubled
-            merged.ends |= totals.ends
-            merged.lasts += totals.lasts
-        return merged
-
-    def extract_output(self, totals: Totals) -> Totals:
-        return totals
-
-
-def _totals_of(record: BlockRecord) -> Totals:
-    counts = Counter({name: getattr(record, name) for name in SUMMED})
-    counts.update(block_records=1, reused=record.reused)
-    if not record.reused:
-        counts.update(new_documents=record.embedded, new_tokens=record.tokens)
-    return Totals(
-        counts=counts,
-        rejected=Counter(record.rejected),
-        unfit=Counter(record.unfit),
-        seconds=Counter(record.seconds),
-        lengths=record.length_bins,
-        norms=record.norms,
-        covered=Counter(record.covered),
-        parts={record.block: 1 << record.part},
-        ends={} if record.end_of_file is None else {record.block: record.end_of_file},
-        records=Counter() if record.covered else Counter({record.block: record.records}),
-        lasts=int(record.last),
-        written=written_counts(record.files),
-        listing=listing_hash({name: file.bytes for name, file in record.files.items()}),
-    )
-
 
 class _SumBundle(beam.DoFn):
     """Sums the BlockRecords of a bundle where they are made."""
 
     def start_bundle(self) -> None:
-        self._sum, self._totals = SumBlockRecords(), Totals()
+        self._totals = Totals()
 
     def process(self, record: BlockRecord) -> None:
-        self._totals = self._sum.add_input(self._totals, record)
+        self._totals.add(record)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         if self._totals.counts:
@@ -112,7 +48,7 @@ _ALL = 0  # the one key of what is gathered
 
 
 def reconcile(
-    block_records: beam.PCollection[BlockRecord] | Sequence[beam.PCollection[BlockRecord]],
+    block_records: Sequence[beam.PCollection[BlockRecord]],
     planned: beam.PCollection[PlannedWork],
 ) -> beam.PCollection[Verdict]:
     """Compares BlockRecords with the PlannedWork of `PlanBlocks`; gives one Verdict.
@@ -120,8 +56,8 @@ def reconcile(
     Records of several collections are summed before they are joined, as runners hold what they
     join: a kilobyte a part.
     """
-    several = [block_records] if isinstance(block_records, beam.PCollection) else block_records
-    sums = [one | f"SumBundles{n}" >> beam.ParDo(_SumBundle()) for n, one in enumerate(several)]
+    numbered = enumerate(block_records)
+    sums = [one | f"SumBundles{n}" >> beam.ParDo(_SumBundle()) for n, one in numbered]
     plan = planned | "Key plan" >> beam.Map(lambda planned: (_ALL, planned))
     gathered = (*sums, plan) | "All" >> beam.Flatten() | "Gather" >> beam.GroupByKey()
     return gathered | "Reconcile" >> beam.MapTuple(_compared)
@@ -129,12 +65,12 @@ def reconcile(
 
 def _compared(_: int, gathered: Iterable[Any]) -> Verdict:
     """The verdict of one PlannedWork and Totals, in any order."""
-    planned, totals, summing = None, Totals(), SumBlockRecords()
+    planned, totals = None, Totals()
     for one in gathered:
         if isinstance(one, PlannedWork):
             planned = one
         else:
-            totals = summing.add_input(totals, one)
+            totals.add(one)
     return verdict(required(planned, "plan"), totals)
 
 

@@ -24,6 +24,7 @@ from bert_embed.settings import VectorSpec
 from bert_embed.storage.files import list_files
 from bert_embed.transforms.ledger import (
     BlockRecord,
+    Totals,
     Verdict,
     block_record,
     block_record_bytes,
@@ -38,7 +39,7 @@ _MEGABYTES = 128  # of a file's vectors as float32
 
 def parquet(source: ExportSource) -> str:
     """Exports as an output that search, `read` and embed take; returns what to say."""
-    from bert_embed.transforms.reconcile import SumBlockRecords, finish  # Beam
+    from bert_embed.transforms.reconcile import finish  # Beam
 
     dest, settings = source.options.dest, _settings(source)
     rows = rows_of_files(source.width or 1, _MEGABYTES)
@@ -56,15 +57,14 @@ def parquet(source: ExportSource) -> str:
             return source.said(False)
         folder.prepare()
         change_record(dest, lambda running: running or record)
-        sums = SumBlockRecords()
-        totals = sums.create_accumulator()
+        totals = Totals()
         for number, (_, batches) in enumerate(source.cut(rows)):
             spec = BlockSpec(number, record.files.format, ())
             written = finished_parts(folder, record.run, spec).get(0)
             if written is None:
                 written = _written(folder, number, source, settings, [*batches])
                 folder.write_block_record(number, 0, block_record_bytes(written, record.run))
-            totals = sums.add_input(totals, written)
+            totals.add(written)
         finish(dest, record, Verdict(totals, ()), time.time())
     return source.said(True)
 

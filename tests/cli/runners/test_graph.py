@@ -17,11 +17,10 @@ from bert_embed.pipeline.run.graph import build
 from bert_embed.pipeline.run.prepare import prepare
 from bert_embed.pipeline.runners.beam import pipeline_options
 from bert_embed.pipeline.runners.options import RunnerOptions
-from bert_embed.transforms.ledger import parse_block_record
+from bert_embed.transforms.ledger import Totals, parse_block_record
 from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.parts import default_block_bytes, plan_blocks
 from bert_embed.transforms.plan import planned_work
-from bert_embed.transforms.reconcile import SumBlockRecords
 from tests.support.command import embed, flags_of, record, write_json
 
 PRIMITIVES = common_urns.primitives
@@ -112,10 +111,9 @@ def test_what_the_account_gathers_hangs_on_blocks_not_on_documents(tmp_path, tin
         source.write_text("".join(f"{n} red river\n" for n in range(documents)))
         asked = {"block_bytes": source.stat().st_size // 10 + 1, "dim": 2}
         assert embed(output, tiny_bundle, source, **asked) == 0
-        summing, run = SumBlockRecords(), record(output)["run"]
-        total = summing.create_accumulator()
+        total, run = Totals(), record(output)["run"]
         for path in sorted(output.glob("_state/blocks/0*")):
-            total = summing.add_input(total, parse_block_record(path.read_bytes(), run))
+            total.add(parse_block_record(path.read_bytes(), run))
         assert total.counts["embedded"] == documents
         assert len(total.parts) == 10
         sizes.append(len(pickle.dumps(total)))

@@ -15,6 +15,7 @@ from bert_embed.transforms import ledger
 from bert_embed.transforms.ledger import (
     BlockRecord,
     ReconcileError,
+    Totals,
     begun_blocks,
     block_record,
     block_record_bytes,
@@ -35,7 +36,7 @@ from bert_embed.transforms.parts import (
     plan_blocks,
 )
 from bert_embed.transforms.plan import planned_work
-from bert_embed.transforms.reconcile import SumBlockRecords, finish, reconcile
+from bert_embed.transforms.reconcile import finish, reconcile
 from tests.support.blocks import read_blocks
 from tests.support.outputs import finished_run
 
@@ -59,9 +60,11 @@ def changed(number, **values):
 
 
 def judged(block_records, planned=PLANNED):
-    summed = SumBlockRecords()
-    accumulators = [summed.add_input(summed.create_accumulator(), each) for each in block_records]
-    totals = summed.extract_output(summed.merge_accumulators(accumulators))
+    totals = Totals()
+    for record in block_records:
+        bundle = Totals()
+        bundle.add(record)
+        totals.add(bundle)
     return verdict(planned, totals)
 
 
@@ -124,7 +127,7 @@ def test_a_block_that_the_runner_lost_fails_the_account(tmp_path):
         planned = pipeline | "Planned" >> beam.Create([planned_work(files, specs)])
         kept = pipeline | beam.Create(kept).with_output_types(BlockSpec)
         documents, _ = read_blocks(kept, tmp_path / "out", 1000, 100)
-        judged_run = reconcile(documents | beam.Map(_as_if_embedded), planned)
+        judged_run = reconcile([documents | beam.Map(_as_if_embedded)], planned)
         wanted = [
             "1 of 5 planned blocks have no block record",
             "4 blocks reported their last part, 5 were planned",
