@@ -318,14 +318,6 @@ class OutputFolder:
                 return str(orjson.loads(read_bytes(self.block_record(*part)) or b"")["run"])
         return None
 
-    def foreign_files(self) -> list[str]:
-        """Names of files that no run writes; of hidden ones none."""
-        above = join(self.path, "")
-        names = [file.path.removeprefix(above) for file in list_files(above)]
-        ours = (RUN_FILE, SETTINGS_FILE, REPORT_PAGE)
-        others = (name for name in names if not (name.startswith(f"{STATE}/") or name in ours))
-        return [name for name in others if not _is_ours(name)]
-
     def new_block_records(
         self, is_known: Callable[[int, int], bool]
     ) -> Iterator[tuple[int, int, float, bytes]]:

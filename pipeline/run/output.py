@@ -53,15 +53,10 @@ class OutputState:
                 try:
                     return parse_record(data, self.folder.record), False
                 except InputError:
-                    if not self._overwrite:
-                        raise
-                    # That of another program may lie beside files that are no run's.
-                    if is_of_run(data) or not (files := self.folder.foreign_files()):
+                    # Another program may have a run.json, too.
+                    if self._overwrite and (is_of_run(data) or self.folder.recorded_parts()):
                         return None, True
-                    place = f"{files[0]} lies beside it"
-                    raise InputError(
-                        f"{self.folder.record} is not the record of `embed`, and {place}"
-                    ) from None
+                    raise
             except InputError as error:
                 # A missing package is named with its installation, which no other folder spares.
                 spared = not isinstance(error.__cause__, ImportError)
