@@ -52,7 +52,7 @@ from bert_embed.pipeline.runners.launch import (
     server_notes,
 )
 from bert_embed.pipeline.texts import sample_texts
-from bert_embed.results.chain import EarlierLists
+from bert_embed.results.chain import earlier_places
 from bert_embed.results.files import EXAMPLES
 from bert_embed.results.names import RUN_FILE, part_of
 from bert_embed.results.run_record import RunRecord, change_record, read_record
@@ -219,8 +219,10 @@ def run_job(attempt: Attempt, record: RunRecord) -> None:
     run, job = attempt.run, attempt.run.job
     words = list(job.beam_args) if job.runs_here else completed_flags(job, attempt.identity)
     warn(*state.overlap_lines(run))
-    if why := run.work.key_sources[1]:  # which is not asked for if nothing is to do
+    # Which is not asked for if nothing is to do
+    if run.work.skipped is not None and run.work.skipped.reads_each:
         outputs = counted(len(run.work.earlier), "earlier output")
+        why = f"{run.work.earlier[-1].place} keeps no list of the others as they are now"
         warn(f"note: {why}, so the ids of {outputs} are read from each")
     bundle = bundle_for_workers(run.work.bundle, run.options.model, job)
     graph = partial(build, run=run, record=record, place=bundle.path)
@@ -341,7 +343,7 @@ def _options_of_repair(folder: OutputFolder, record: RunRecord, command: VerifyO
 
     stored = record.options
     # Not as given: a folder of runs may hold later ones now.
-    earlier = tuple(EarlierLists().places(folder.path, record))
+    earlier = tuple(earlier_places(folder.path, record))
     read = {name: stored[name] for name in ("input", "model") if name in stored}
     if HIDDEN in str((read, {name: stored[name] for name in OF_RESULT if name in stored})):
         raise refused("holds no secrets")

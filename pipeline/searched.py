@@ -1,6 +1,5 @@
 """Outputs to search: their vectors and their model, and the vectors of queries for them."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -17,9 +16,8 @@ from bert_embed.encoder import Encoder
 from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.pipeline.console import warn
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options.embed import DEFAULTS
 from bert_embed.pipeline.run.output import check_model
-from bert_embed.results.names import RUN_FILE, kinds_of, vectors_of
+from bert_embed.results.names import kinds_of, vectors_of
 from bert_embed.results.outputs import Output, check_holds, read_run, vector_settings
 from bert_embed.settings import VectorSpec
 from bert_embed.storage.files import absolute, read_bytes
@@ -48,14 +46,10 @@ class SearchedOutput(Output):
 def opened(folder: str, model: str | None, by: str | None) -> SearchedOutput:
     """Reads what an output says of its vectors, and finds their model."""
     record = read_run(folder)
-    parent = os.path.dirname(folder.rstrip("/"))
-    if record is None and parent and read_bytes(f"{absolute(parent)}/{RUN_FILE}") is not None:
-        raise UsageError(f"{folder} is a folder within a run's output; did you mean {parent}?")
     settings = vector_settings(folder, record)
     check_kinds(folder, settings, by)
-    place = model or (record.model.name if record else DEFAULTS["model"])
     needed = partial(weight_files, precision=_query_precision(settings), device="cpu")
-    bundle = resolve_model(place, needed)
+    bundle = resolve_model(model or record.model.name, needed)
     check_model(bundle, settings, folder)
     # Runs name it only if it is not the cosine.
     settings = {"similarity": bundle.similarity, **settings}

@@ -30,17 +30,15 @@ _Key = tuple[int, int, str]  # block, part and id of a document
 
 
 def with_texts(
-    hits: _Hits, settings: Mapping[str, Any], record: RunRecord | None, folder: str
+    hits: _Hits, settings: Mapping[str, Any], record: RunRecord, folder: str
 ) -> tuple[_Hits, str | None]:
     """The hits in one output with extra columns and texts, and why none of them has a text."""
-    types = (record and record.input.extra_columns) or {}
+    types = record.input.extra_columns or {}
     if kept := copied_columns(settings, types):
         rows = _kept_rows(itertools.chain.from_iterable(hits), settings, folder, kept, types)
         hits = [[replace(hit, **rows[hit.file, hit.row]) for hit in few] for few in hits]
     if settings.get("keep_text"):
         return hits, None
-    if record is None:
-        return hits, "without run.json its input is not known"
     return texts_of_input(hits, record, folder)
 
 

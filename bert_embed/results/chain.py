@@ -1,10 +1,9 @@
 """Says which runs a run continues, by the list that its output keeps and the hash in its run.json.
 
-Where that list was lost, run.json names the newest of them, which names its own newest: so the list
-is put together again, and compared with the hash.
+Where that list was lost, that of the newest of them tells, if it is at hand.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -17,7 +16,6 @@ from bert_embed.results.run_record import (
     RunRecord,
     hash_with,
     read_packed,
-    read_record,
     write_packed,
 )
 from bert_embed.storage.files import absolute, join, size_of
@@ -63,12 +61,10 @@ def write_chain(folder: str, outputs: tuple[EarlierOutput, ...]) -> None:
     write_packed(join(folder, EARLIER_RUNS), to_json(_Kept(outputs)))
 
 
-def read_chain(folder: str, record: RunRecord) -> tuple[EarlierOutput, ...] | None:
-    """What `write_chain` kept; None if it was lost, is damaged or is not that of the run."""
-    listed, path = record.input.skip_existing, join(folder, EARLIER_RUNS)
-    values = None if listed is None else read_packed(path)
-    if listed is None or values is None:
-        return None
+def read_chain(folder: str, listed: EarlierRuns) -> tuple[EarlierOutput, ...] | None:
+    """What `write_chain` kept; None if it was lost, is damaged or is not what run.json says."""
+    path = join(folder, EARLIER_RUNS)
+    values = read_packed(path) or {}
     with suppress(InputError):
         outputs = from_json(_Kept, values, path).outputs
         kept = earlier_of(outputs)
@@ -76,63 +72,50 @@ def read_chain(folder: str, record: RunRecord) -> tuple[EarlierOutput, ...] | No
     return None
 
 
-class EarlierLists:
-    """The lists of several runs: each is that of its newest and this, or read from its folder."""
+def earlier_runs(folder: str, record: RunRecord) -> tuple[EarlierRun, ...]:
+    """The runs that a run continues, in their order; InputError if its list is lost."""
+    return earlier_runs_of([(folder, record)])[0]
 
-    def __init__(self) -> None:
-        self._runs: dict[str | None, tuple[str, RunRecord]] = {}  # folders and records
-        self._lists: dict[str, tuple[EarlierRun, ...]] = {}  # by their hashes
 
-    def add(self, folder: str, record: RunRecord) -> None:
-        """Takes a run that was read, with whose list those of others may begin."""
-        self._runs[record.run] = folder, record
+def earlier_runs_of(runs: Sequence[tuple[str, RunRecord]]) -> list[tuple[EarlierRun, ...]]:
+    """The same of several runs, by folders and records.
 
-    def of(self, folder: str, record: RunRecord) -> tuple[EarlierRun, ...]:
-        """The runs that a run continues, in their order; InputError if nothing tells them."""
-        if record.input.skip_existing is None:
-            return ()
-        waiting, begun = [(folder, record)], set()
-        while waiting:
-            place, run = waiting[-1]
-            listed = run.input.skip_existing
-            if listed is None or listed.hash in self._lists:
-                waiting.pop()
-                continue
-            newest = self._runs.get(listed.newest.run)
-            if newest is not None and listed.hash not in begun:
-                begun.add(listed.hash)
-                waiting.append(newest)
-                continue
-            runs = self._extended(listed)
-            runs = runs or tuple(output.named for output in read_chain(place, run) or ())
-            if not runs and newest is None:
-                found = read_record(listed.newest.output) if listed.newest.run else None
-                if found is not None and found.run == listed.newest.run:
-                    self.add(listed.newest.output, found)
-                    continue
-            if not runs:
-                raise InputError(
-                    f"{join(place, EARLIER_RUNS)} is missing or damaged, and so is the list of "
-                    f"{listed.newest.output}: put it back, or embed {place} again with overwrite"
-                )
-            self._lists[listed.hash] = runs
-        return self._lists[record.input.skip_existing.hash]
+    A list is that of the run's newest and this, where that is one of them, else its folder has it:
+    to read those of a chain one by one would take the square of its length.
+    """
+    hashes: dict[str | None, str] = {record.run: _hash_of(record) for _, record in runs}
+    lists: dict[str | None, tuple[EarlierRun, ...]] = {"": ()}  # by their hashes
+    increments = [
+        (record.input.skip_existing, folder)
+        for folder, record in runs
+        if record.input.skip_existing is not None
+    ]
+    for listed, folder in sorted(increments, key=lambda increment: increment[0].runs):
+        before = hashes.get(listed.newest.run)
+        if listed.hash in lists:
+            continue
+        if before in lists and hash_with(before or "", listed.newest) == listed.hash:
+            lists[listed.hash] = (*lists[before], listed.newest)
+        elif kept := read_chain(folder, listed):
+            lists[listed.hash] = tuple(output.named for output in kept)
+        else:
+            raise InputError(
+                f"{join(folder, EARLIER_RUNS)} is missing or damaged: put it back, or embed "
+                f"{folder} again with overwrite"
+            )
+    return [lists[_hash_of(record)] for _, record in runs]
 
-    def places(self, folder: str, record: RunRecord) -> list[str]:
-        """Where these are now: what lay beside a folder that was moved moved along with it."""
-        before = absolute(record.options.get("output", folder)).rpartition("/")[0]
-        places = [run.output for run in self.of(folder, record)]
-        for number, place in enumerate(places):
-            name = place.removeprefix(f"{before}/")
-            if name != place and size_of(join(place, RUN_FILE)) is None:
-                places[number] = join(folder.rpartition("/")[0], name)
-        return places
 
-    def _extended(self, listed: EarlierRuns) -> tuple[EarlierRun, ...]:
-        """The list of the newest run, and this; empty if that is not what was listed."""
-        if listed.newest.run not in self._runs:
-            return ()
-        before = self._runs[listed.newest.run][1].input.skip_existing
-        runs = () if before is None else self._lists.get(before.hash, ())
-        extended = hash_with("" if before is None else before.hash, listed.newest)
-        return (*runs, listed.newest) if extended == listed.hash else ()
+def _hash_of(record: RunRecord) -> str:
+    return record.input.skip_existing.hash if record.input.skip_existing else ""
+
+
+def earlier_places(folder: str, record: RunRecord) -> list[str]:
+    """Where these are now: what lay beside a folder that was moved moved along with it."""
+    before = absolute(record.options.get("output", folder)).rpartition("/")[0]
+    places = [run.output for run in earlier_runs(folder, record)]
+    for number, place in enumerate(places):
+        name = place.removeprefix(f"{before}/")
+        if name != place and size_of(join(place, RUN_FILE)) is None:
+            places[number] = join(folder.rpartition("/")[0], name)
+    return places

@@ -22,12 +22,10 @@ from bert_embed.base.arguments import path_text
 from bert_embed.base.arrays import first_of_equal, text_hashes
 from bert_embed.base.environment import available_cores
 from bert_embed.base.errors import InputError, SettingError, counted
-from bert_embed.base.json import json_object
 from bert_embed.base.threads import in_parallel
 from bert_embed.bundle.fingerprints import difference
 from bert_embed.models.heads.kinds import KINDS
-from bert_embed.results.chain import EarlierLists
-from bert_embed.results.columns import METADATA_KEY
+from bert_embed.results.chain import earlier_runs_of
 from bert_embed.results.files import Rows, deleted_batches, holds_vectors, row_batches
 from bert_embed.results.names import (
     BLOCK_RECORDS,
@@ -43,7 +41,6 @@ from bert_embed.results.run_record import (
     EarlierRun,
     RunRecord,
     Written,
-    check_settings,
     read_record,
     run_folders,
 )
@@ -76,7 +73,7 @@ class Output:
 
     folder: str
     settings: dict[str, Any]  # what it says of its vectors
-    record: RunRecord | None  # None of a table whose folder holds no run.json
+    record: RunRecord
     # Names of the block records that a run in progress had when it was opened; None of any other.
     # Whatever reads the output several times reads these parts alone: it would else take a document
     # for replaced by a part that it has not read, or show both versions.
@@ -84,7 +81,7 @@ class Output:
 
     def __post_init__(self) -> None:
         finished = None
-        if self.record is not None and not self.record.is_done:
+        if not self.record.is_done:
             with store_errors():
                 names = names_in(join(absolute(self.folder), BLOCK_RECORDS))
             finished = frozenset(f"{BLOCK_RECORDS}/{name}" for name in names)
@@ -97,19 +94,14 @@ class Output:
 
     @cached_property
     def earlier(self) -> set[str]:
-        """The fingerprints of the runs that it continues; a table has none."""
+        """The fingerprints of the runs that it continues."""
         return {earlier.run for earlier in self.continued if earlier.run is not None}
 
 
 def continued_runs(outputs: Sequence[Output]) -> list[tuple[EarlierRun, ...]]:
     """For each output the runs that it continues, in their order; InputError if nothing tells."""
-    lists = EarlierLists()
-    opened = [(absolute(output.folder), output.record) for output in outputs]
-    for folder, record in opened:
-        if record is not None:
-            lists.add(folder, record)
     with store_errors():
-        return [() if record is None else lists.of(folder, record) for folder, record in opened]
+        return earlier_runs_of([(absolute(output.folder), output.record) for output in outputs])
 
 
 def output_folders(folders: Folders) -> list[str]:
@@ -121,7 +113,6 @@ def output_folders(folders: Folders) -> list[str]:
     for name in named:
         path = path_text("folder", name)
         path = path.rstrip("/") or path
-        # A folder of vectors may have lost its run.json.
         for output in (() if is_file(path) else run_folders(path)) or [path]:
             place = absolute(output)
             outputs.setdefault(place if is_remote(place) else os.path.realpath(place), output)
@@ -154,7 +145,7 @@ def later_outputs(outputs: Sequence[Output]) -> list[set[int]]:
     """
     if len(outputs) == 1:
         return [set()]
-    runs_in = {absolute(one.folder): one.record.run for one in outputs if one.record}
+    runs_in = {absolute(one.folder): one.record.run for one in outputs}
     folder_of: dict[str, str] = {}
     for folder, run in runs_in.items():
         if (other := folder_of.setdefault(run, folder)) != folder:
@@ -180,7 +171,7 @@ def later_outputs(outputs: Sequence[Output]) -> list[set[int]]:
                 )
             has_earlier |= earlier.run in folder_of
             continuing_run[earlier.run] = continuing_run.get(earlier.run, 0) | 1 << number
-    following = [continuing_run.get(one.record.run, 0) if one.record else 0 for one in outputs]
+    following = [continuing_run.get(one.record.run, 0) for one in outputs]
     for new in following:
         continuing = 0
         while new:
@@ -199,7 +190,7 @@ def deleted_rows(output: Output) -> Iterator[pa.RecordBatch]:
     fewer of them. InputError if the files are not those that the run wrote.
     """
     record = output.record
-    if record is None or not record.is_done or DELETED not in record.numbers.written:
+    if not record.is_done or DELETED not in record.numbers.written:
         return  # files of a run in progress may not be all
     for name in _vectors_in(output.folder, DELETED, record):
         yield from deleted_batches(join(absolute(output.folder), name))
@@ -324,7 +315,7 @@ def columns_of_files(
     """The names of an output's finished files, and those of some columns that they have."""
     record = output.record
     for name in files_of(output.folder, record, granularity, True, output.finished):
-        if record and not record.is_done and _recorded(output.folder, record, name) is None:
+        if not record.is_done and _recorded(output.folder, record, name) is None:
             continue  # nobody reads its rows: they replace none
         batches = row_batches(
             join(output.folder, name),
@@ -337,25 +328,18 @@ def columns_of_files(
         yield name, (batch.columns for batch in batches)
 
 
-def vector_files(folder: _Folder, granularity: str) -> Iterator[Path]:
-    """Finds the files of one kind of vectors of a run, in the input's order; InputError as `read`.
+def checked_files(folder: _Folder, record: RunRecord, files: _Files) -> Iterator[Path]:
+    """Yields the paths of those listed files that are finished; InputError if one is damaged.
 
-    Each file is compared with the block record of its part. A file of a store is a local copy
-    that exists until the next one is requested. A folder without `run.json` is read unchecked.
+    Each is compared with the block record of its part. A file of a store is a local copy that
+    exists until the next one is requested.
     """
-    record = read_run(folder)
-    return checked_files(folder, record, files_of(folder, record, granularity, False))
-
-
-def checked_files(folder: _Folder, record: RunRecord | None, files: _Files) -> Iterator[Path]:
-    """Yields the paths of those listed files that are finished; InputError if one is damaged."""
     for name, file in files.items():
         with _local_file(folder, name, file) as path:
-            if record is not None:
-                with opened(path) as held:
-                    if not _is_written(folder, record, name, path, held):
-                        continue
-            yield path
+            with opened(path) as held:
+                is_written = _is_written(folder, record, name, path, held)
+            if is_written:
+                yield path
 
 
 def each_file(
@@ -364,7 +348,7 @@ def each_file(
     read: Callable[[Path, BinaryIO], _Result],
     finished: frozenset[str] | None = None,
 ) -> Iterator[_Result]:
-    """Yields what `read` makes of each of the finished files of `vector_files`, in their order.
+    """Yields what `read` makes of each finished file of a kind of vectors, in their order.
 
     `read` gets a path and the file there, which is opened once. Several at a time are fetched,
     compared with their block records and read.
@@ -375,9 +359,8 @@ def each_file(
         with _local_file(folder, *listed) as path, opened(path) as file:
             size = os.fstat(file.fileno()).st_size
             held = io.BytesIO(file.read()) if size <= _HELD_BYTES else file
-            if record is not None and not _is_written(folder, record, listed[0], path, held):
-                return []
-            return [read(path, held)]
+            is_written = _is_written(folder, record, listed[0], path, held)
+            return [read(path, held)] if is_written else []
 
     threads = available_cores()
     if is_remote(os.fspath(folder)):
@@ -388,13 +371,13 @@ def each_file(
 
 def files_of(
     folder: _Folder,
-    record: RunRecord | None,
+    record: RunRecord,
     granularity: str,
     partial: bool,
     finished: frozenset[str] | None = None,
 ) -> _Files:
     """The files of vectors of a run, complete unless `partial`, in order."""
-    if record is not None and not record.is_done and not partial:
+    if not record.is_done and not partial:
         raise InputError(
             f"{os.fspath(folder)}: the run is not complete (status {record.status}); run its "
             "command again, or read what is finished with partial=True"
@@ -428,14 +411,14 @@ def _local_file(folder: _Folder, name: str, file: FileInfo) -> Iterator[Path]:
             raise InputError(message, *error.settings) from error
 
 
-def _vectors_in(folder: _Folder, kind: str, record: RunRecord | None) -> _Files:
+def _vectors_in(folder: _Folder, kind: str, record: RunRecord) -> _Files:
     """The files of a kind's folder in order; InputError if a complete run wrote others."""
     place = join(os.fspath(folder), kind)
     with store_errors():
         listed = files_in(place, lambda name: holds_vectors(f"{kind}/{name}"))
     files = {f"{kind}/{file.path.rpartition('/')[2]}": file for file in listed}
     size = sum(file.size for file in listed)
-    if record is not None and record.is_done:
+    if record.is_done:
         written = record.numbers.written.get(kind, Written(files=0, bytes=0, rows=0))
         if (len(files), size) != (written.files, written.bytes):
             raise InputError(
@@ -502,33 +485,25 @@ def check_holds(folder: _Folder, settings: dict[str, Any], granularity: str) -> 
         )
 
 
-def vector_settings(folder: _Folder, record: RunRecord | None) -> dict[str, Any]:
-    """Returns what a run says of its vectors: fingerprint, layers, shape; InputError without.
-
-    It comes from its record, or from the metadata of a Parquet file where there is none.
-    """
-    if record is not None:
-        if record.vectors is None:
-            raise InputError(
-                f"{os.fspath(folder)} holds examples, no vectors: give it to embed, as input",
-                "input",
-            )
-        return record.vectors
-    for path in (path for name in KINDS for path in vector_files(folder, name)):
-        if path.suffix == ".parquet":
-            import pyarrow.parquet as pq
-
-            stored = pq.read_metadata(path).metadata.get(METADATA_KEY.encode())
-            if stored is not None:
-                settings = json_object(stored, f"{os.fspath(path)}: {METADATA_KEY}")
-                check_settings(settings, os.fspath(path))
-                return settings
-    raise InputError(f"{os.fspath(folder)} is not the output of a run: no {RUN_FILE}, no vectors")
+def vector_settings(folder: _Folder, record: RunRecord) -> dict[str, Any]:
+    """Returns what a run says of its vectors: fingerprint, layers, shape; InputError without."""
+    if record.vectors is None:
+        raise InputError(
+            f"{os.fspath(folder)} holds examples, no vectors: give it to embed, as input", "input"
+        )
+    return record.vectors
 
 
-def read_run(folder: _Folder) -> RunRecord | None:
-    """Returns a run's record, None if there is none; InputError if it is damaged, or no run's."""
-    if is_file(folder):
-        raise InputError(f"{os.fspath(folder)} is a file; give the output folder of a run")
+def read_run(folder: _Folder) -> RunRecord:
+    """Returns a run's record; InputError if there is none, or it is damaged, or no run's."""
+    path = os.fspath(folder)
+    if is_file(path):
+        raise InputError(f"{path} is a file; give the output folder of a run")
     with store_errors():
-        return read_record(os.fspath(folder))
+        record = read_record(path)
+        above = os.path.dirname(path.rstrip("/"))
+        if record is None and above and read_bytes(join(above, RUN_FILE)) is not None:
+            raise InputError(f"{path} is a folder within a run's output; did you mean {above}?")
+    if record is None:
+        raise InputError(f"{path} is not the output of a run: it holds no {RUN_FILE}")
+    return record

@@ -20,7 +20,7 @@ from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message
 from bert_embed.pipeline.options.command_line import parse_embed
 from bert_embed.pipeline.runners.beam import configure_storage
-from bert_embed.results.chain import EarlierLists
+from bert_embed.results.chain import earlier_runs
 from bert_embed.results.run_record import RunRecord, read_record
 from bert_embed.storage.files import absolute, for_each, join, list_files
 from bert_embed.transforms.output_folder import RUN_FILE
@@ -127,7 +127,7 @@ def _known_days(folder: str, record: RunRecord) -> list[str]:
     """The days that a run compares with, by its record."""
     # The folder may have been moved since; what lies beside it moved along.
     beside = absolute(record.options.get("output", "")).rpartition("/")[0]
-    places = [run.output for run in EarlierLists().of(folder, record)]
+    places = [run.output for run in earlier_runs(folder, record)]
     parts = [place.rpartition("/") for place in places]
     return [name for folder, _, name in parts if folder == beside and _DAY.fullmatch(name)]
 

@@ -128,12 +128,12 @@ def _with_texts(
     hits = [[hit for hit in hits if hit.folder == output.folder] for hits in best]
     hits, problem = with_texts(hits, output.settings, output.record, output.folder)
     record = output.record
-    if record is not None and not record.is_done:
+    if not record.is_done:
         so_far = "" if any(best) else ", and has no vectors yet"
         warn(f"note: the run in {output.folder} is not complete (status {record.status}){so_far}")
     elif not any(best):
         why = "{} has no vectors"
-        if kind == "sparse" and (record is None or record.numbers.counts.embedded):
+        if kind == "sparse" and record.numbers.counts.embedded:
             why = "no vector of {} has an entry of the query"
         warn(f"note: {why.format(output.folder)}")
     elif problem is not None:

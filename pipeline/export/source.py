@@ -22,10 +22,11 @@ from bert_embed.results.names import output_dtype, stored, stored_width, vectors
 from bert_embed.results.outputs import (
     NewestRows,
     Output,
+    checked_files,
     columns_of_files,
     deleted_rows,
+    files_of,
     open_outputs,
-    vector_files,
     vector_settings,
 )
 from bert_embed.results.run_record import EarlierRun, RunRecord
@@ -278,8 +279,11 @@ def _rows_of(
 ) -> Iterator[Rows]:
     """Yields the newest rows of an output, file by file."""
     output = newest.outputs[number]
+    run = output.folder, output.record
     # All kinds of a run have the same parts.
-    files = [vector_files(output.folder, ROW_KINDS[kind].name) for kind in kinds]
+    files = [
+        checked_files(*run, files_of(*run, ROW_KINDS[kind].name, partial=False)) for kind in kinds
+    ]
     for paths in zip(*files, strict=True):
         of_newest = (newest.of(number, batch) for batch in _joined(output, kinds, paths, options))
         yield from filter(len, of_newest)
@@ -293,7 +297,7 @@ def _joined(
     For Parquet with all columns, also those of dense int8 vectors that stay as they are stored:
     they would get other scales if they were rounded again.
     """
-    types = (output.record.input.extra_columns if output.record else None) or {}
+    types = output.record.input.extra_columns or {}
     columns = None
     if options.to == "parquet":
         types = _FACTS | types

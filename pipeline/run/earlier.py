@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
-from bert_embed.base.errors import InputError, counted, required
+from bert_embed.base.errors import InputError, counted
 from bert_embed.bundle.fingerprints import difference
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import Options
@@ -37,8 +38,6 @@ class Earlier:
     """The outputs that --skip_existing names, in their order, and how their keys are read."""
 
     outputs: tuple[EarlierOutput, ...] = ()
-    # Why the list of the newest is not that of all others; "" if it is, or no run has a list
-    unlisted: str = ""
     is_listed: bool = False  # the newest of several continues all others, as they were then
 
     @property
@@ -55,15 +54,18 @@ class Earlier:
         is_next = self.is_listed and self.outputs[-2].continues == len(self.outputs) - 2
         return OutputFolder(self.outputs[-2].place) if is_next else None
 
-    def sources(self) -> tuple[tuple[EarlierOutput | MergedKeys, ...], str]:
-        """What the keys are read from, and why from each of several, if a list is expected."""
-        if not self.is_listed:
-            return self.outputs, self.unlisted
-        newest = self.outputs[-1]
-        merged = merged_keys(newest)
-        if merged is None:
-            return self.outputs, f"{newest.place} keeps not all of those that it continues"
-        return (merged, newest), ""
+    @cached_property
+    def sources(self) -> tuple[EarlierOutput | MergedKeys, ...]:
+        """What the keys are read from: each, or what the newest kept of all others, and it."""
+        merged = merged_keys(self.outputs[-1]) if self.is_listed else None
+        return self.outputs if merged is None else (merged, self.outputs[-1])
+
+    @property
+    def reads_each(self) -> bool:
+        """Whether the keys are read from each of several folders, though one continues others."""
+        is_increment = any(output.continues != 0 for output in self.outputs)
+        several = len(self.outputs) > 1 and self.is_chain and is_increment
+        return several and self.sources == self.outputs
 
 
 def earlier_outputs(options: Options, output: str, vectors: Mapping[str, Any]) -> Earlier:
@@ -80,17 +82,16 @@ def earlier_outputs(options: Options, output: str, vectors: Mapping[str, Any]) -
         groups.append([run.folder for run in found])
         if looks_like_table(named):
             groups[-1].append(earlier_table_name(named))
-    unlisted, tables = "", {place for group in groups for place in group} - listed.keys()
-    if len(listed) > 1 and not tables:
-        outputs, unlisted = _chain(groups, listed, vectors)
-        if outputs:
-            return Earlier(outputs, is_listed=True)
-    records = {place: _record(place, run.files is None) for place, run in listed.items()}
-    opened = [Output(place, one.settings, one) for place, one in records.items() if one is not None]
+    tables = {place for group in groups for place in group} - listed.keys()
+    if len(listed) > 1 and not tables and (outputs := _chain(groups, listed, vectors)):
+        return Earlier(outputs, is_listed=True)
+    opened_runs = ((place, _record(place, run.files is None)) for place, run in listed.items())
+    records = {place: record for place, record in opened_runs if record is not None}
+    opened = [Output(place, record.settings, record) for place, record in records.items()]
     lists = continued_runs(opened) if len(opened) > 1 else [()] * len(opened)
     if output not in {run.output for before in lists for run in before}:
         later_outputs(opened)  # else `output` is refused, as that of another run
-    runs = {one.folder: required(one.record, "record").run for one in opened}
+    runs = {place: record.run for place, record in records.items()}
     continued = {
         one.folder: {run.run for run in before if run.run is not None}
         for one, before in zip(opened, lists, strict=True)
@@ -106,13 +107,11 @@ def earlier_outputs(options: Options, output: str, vectors: Mapping[str, Any]) -
         if place in tables:
             earlier.append(_table(number, place, vectors))
             continue
-        record = required(records[place], "record")
-        earlier.append(_earlier(number, place, record, listed[place], vectors))
+        earlier.append(_earlier(number, place, records[place], listed[place], vectors))
         before = continued[place] & set(in_order)
         if before == set(in_order[: len(before)]):
             earlier[number] = replace(earlier[number], continues=len(before))
-    is_told = any(one.record and one.record.input.skip_existing for one in opened)
-    return Earlier(tuple(earlier), unlisted if is_told else "")
+    return Earlier(tuple(earlier))
 
 
 def _runs(named: str, output: str) -> list[ListedRun]:
@@ -138,37 +137,32 @@ def _runs(named: str, output: str) -> list[ListedRun]:
 
 def _chain(
     groups: Sequence[Sequence[str]], listed: Mapping[str, ListedRun], vectors: Mapping[str, Any]
-) -> tuple[tuple[EarlierOutput, ...], str]:
-    """The outputs in their order, if they are the newest and those that it continues.
+) -> tuple[EarlierOutput, ...]:
+    """The outputs in their order, if they are the newest and those that it continues; else none.
 
     Only the newest is opened: of all others its list says how their run.json and their files were
-    listed when it was written. Else none, and why.
+    listed when it was written.
     """
     newest = max(listed.values(), key=lambda run: run.record.modified)
     place, record = newest.folder, None
     with suppress(InputError):
         record = read_record(place)
     if record is None or record.input.skip_existing is None:
-        return (), f"{place} is the newest and continues none of the others"
-    kept = read_chain(place, record)
-    if kept is None:
-        return (), f"{place} keeps no whole list of the others"
-    odd = {output.place for output in kept} ^ (listed.keys() - {place})
-    if odd:
-        return (), f"{min(odd)} came or went since {place} was written"
+        return ()
+    kept = read_chain(place, record.input.skip_existing)
+    if kept is None or {output.place for output in kept} != listed.keys() - {place}:
+        return ()
     for output in kept:
         run = listed[output.place]
         is_same = run.record == output.record and output.continues is not None
         if not is_same or earlier_digest(output, run.files)[0] != output.digest:
-            return (), f"{output.place} changed since {place} was written"
+            return ()
     last = _earlier(len(kept), place, record, newest, vectors)
     outputs = (*kept, replace(last, continues=len(kept)))
     runs = {output.place: output.run or "" for output in outputs}
     in_order = [*runs.values()]
     continued = {one.place: {*in_order[: one.continues or 0]} for one in outputs}
-    if _in_turn(groups, continued, runs) != [*runs]:
-        return (), f"{place} took them in another order"
-    return outputs, ""
+    return outputs if _in_turn(groups, continued, runs) == [*runs] else ()
 
 
 def _in_turn(

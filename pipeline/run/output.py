@@ -13,7 +13,7 @@ from bert_embed.base.threads import in_parallel
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.results.names import RUN_FILE, output_name, part_of
+from bert_embed.results.names import output_name, part_of
 from bert_embed.results.outputs import output_folders, read_run
 from bert_embed.results.run_record import RunRecord, is_of_run, parse_record
 from bert_embed.storage.files import absolute, check_writable, is_remote, read_bytes
@@ -122,11 +122,9 @@ class OutputState:
 def record_of_run(named: str, complete: bool = True) -> RunRecord:
     """The record of a run's output, as the command line names it.
 
-    UsageError if there is none, or the run must be `complete` and is not.
+    InputError if there is none, UsageError if the run must be `complete` and is not.
     """
     record = read_run(absolute(named))
-    if record is None:
-        raise UsageError(f"{named} is not the output of a run: it holds no {RUN_FILE}")
     if complete and not record.is_done:
         why = f"(status {record.status}); run its command again"
         raise UsageError(f"{named}: the run is not complete {why}")

@@ -29,7 +29,7 @@ from bert_embed.transforms.bigquery.load import TableLoad
 from bert_embed.transforms.bigquery.read import TableRequest
 from bert_embed.transforms.blocks import DocumentBlock, TokenBlock
 from bert_embed.transforms.examples import ExampleSettings
-from bert_embed.transforms.increments import KeySettings, MergedKeys
+from bert_embed.transforms.increments import KeySettings
 from bert_embed.transforms.listing import Listing, StoredListing
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import (
@@ -113,11 +113,6 @@ class Work:
     def earlier(self) -> tuple[EarlierOutput, ...]:
         """The outputs whose documents are skipped."""
         return self.skipped.outputs if self.skipped else ()
-
-    @cached_property
-    def key_sources(self) -> tuple[tuple[EarlierOutput | MergedKeys, ...], str]:
-        """What the keys of these are read from, and why from each of several, if so."""
-        return self.skipped.sources() if self.skipped else ((), "")
 
     @cached_property
     def fingerprint(self) -> str:
@@ -245,7 +240,7 @@ class EmbedRun:
         keys = self.source.documents + sum(output.documents for output in skipped.outputs)
         buckets = min(keys // BUCKET_KEYS + 1, _MOST_BUCKETS)
         keeper = self.folder if skipped.is_chain else None
-        return KeySettings(work.key_sources[0], buckets, work.read, keeper)
+        return KeySettings(skipped.sources, buckets, work.read, keeper)
 
     @property
     def keeps_texts(self) -> bool:

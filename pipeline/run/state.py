@@ -31,7 +31,7 @@ from bert_embed.pipeline.options.embed import FLAGS
 from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import EmbedRun
 from bert_embed.pipeline.run.summary import embedded_nothing, is_final, problem_of
-from bert_embed.results.chain import EarlierLists, earlier_of, write_chain
+from bert_embed.results.chain import earlier_of, earlier_runs, write_chain
 from bert_embed.results.files import EXAMPLES
 from bert_embed.results.names import RUN_FILE, output_name, part_of
 from bert_embed.results.run_record import (
@@ -144,7 +144,7 @@ def overlap_lines(run: EmbedRun) -> Iterator[str]:
     for place in sorted(others, key=lambda place: times[place])[-_MOST_BESIDE:]:
         with suppress(InputError, OSError):
             record = read_record(place)
-            theirs = {one.run for one in EarlierLists().of(place, record)} if record else set()
+            theirs = {one.run for one in earlier_runs(place, record)} if record else set()
             if record and run.fingerprint not in theirs and (both := continued.keys() & theirs):
                 yield (
                     f"warning: {place} ({record.status}) continues {continued[min(both)]}, too, "

@@ -18,7 +18,7 @@ from bert_embed.pipeline.run.columns import check_extra_name, named_columns
 from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import Source, Work
 from bert_embed.pipeline.runners.beam import BeamFlags
-from bert_embed.results.chain import EarlierLists
+from bert_embed.results.chain import earlier_runs
 from bert_embed.results.names import kinds_of
 from bert_embed.results.run_record import Load, QueryRows, read_record
 from bert_embed.storage.files import FileInfo, join
@@ -368,7 +368,7 @@ def since_compared(work: Work, state: OutputState) -> Work:
     kept: dict[str, str] = {}
     if record is not None and (record.is_done or not options.overwrite):
         with suppress(InputError):  # its list was lost: it is begun again
-            runs = EarlierLists().of(state.folder.path, record)
+            runs = earlier_runs(state.folder.path, record)
             kept = {run.output: run.listing for run in runs if run.output in same}
     begun = {place: one for place, one in kept.items() if one.startswith(same[place])}
 

@@ -116,7 +116,7 @@ def test_unfinished_outputs_stacks_and_empty_ones_are_refused(
         ({"dest": "{run}/new"}, "lies in the output itself"),
         ({"dest": "{run}/run.json"}, "run.json is a file; give a folder"),
         ({"dest": f"{__file__}/x"}, f"/x: {__file__} is a file; give a folder"),
-        ({"source": "{run}/embeddings"}, "is not the output of a run: it holds no run.json"),
+        ({"source": "{run}/embeddings"}, "is a folder within a run's output; did you mean"),
     ],
 )
 def test_a_wrong_command_is_refused_in_one_sentence(run, tmp_path, export, changes, message):

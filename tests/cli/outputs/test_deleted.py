@@ -11,7 +11,7 @@ import zstandard
 import bert_embed
 from bert_embed.base.errors import InputError
 from bert_embed.pipeline.cli import main
-from bert_embed.results.chain import EarlierLists
+from bert_embed.results.chain import earlier_runs
 from bert_embed.results.run_record import read_record
 from tests.support.command import (
     Hold,
@@ -81,7 +81,7 @@ def test_an_increment_says_what_is_new_changed_and_gone(days):
     assert record(second)["written"]["deleted"] == size
     for name in NAMES:
         assert main(["verify", str(days / name)]) == 0
-    runs = EarlierLists().of(str(third), read_record(str(third)))
+    runs = earlier_runs(str(third), read_record(str(third)))
     assert [run.output.rpartition("/")[2] for run in runs] == [*NAMES[:2]]
 
 

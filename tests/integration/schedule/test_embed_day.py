@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from bert_embed.results.chain import EarlierLists
+from bert_embed.results.chain import earlier_runs
 from bert_embed.results.run_record import read_record
 from deploy.cron.embed_day import main
 from tests.support.command import ROOT, record, rows
@@ -63,7 +63,7 @@ def copy(done, vectors, *days):
 
 
 def compared_with(output):
-    runs = EarlierLists().of(str(output), read_record(str(output)))
+    runs = earlier_runs(str(output), read_record(str(output)))
     return [run.output.rpartition("/")[2] for run in runs]
 
 

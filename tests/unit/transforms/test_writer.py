@@ -326,17 +326,13 @@ def test_each_kind_has_its_file_and_documents_are_counted_once(tmp_path, output_
     assert record["files"] == {}
 
 
-def test_the_footer_tells_what_the_vectors_are_and_is_enough_to_read(tmp_path):
+def test_the_footer_tells_what_the_vectors_are(tmp_path):
     for dtype in ("float32", "int8"):
         metadata = described(every_kind(), dtype)
         for data in write(tmp_path, every_kind(), metadata).values():
             footer = pq.read_metadata(pa.BufferReader(data))
             assert json.loads(footer.metadata[b"bert_embed"]) == metadata
             assert footer.num_row_groups == 1
-    (tmp_path / "run.json").unlink()
-    np.testing.assert_array_equal(bert_embed.read(tmp_path)[1], as_stored(numbers(3), "int8"))
-    (tmp_path / "embeddings/part-0000003-00001.parquet").unlink()
-    assert next(bert_embed.read_tokens(tmp_path)).texts == TOKENS[0]
 
 
 def test_no_documents_give_no_file_of_vectors(tmp_path):
