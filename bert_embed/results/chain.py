@@ -6,6 +6,7 @@ Where that list was lost, that of the newest of them tells, if it is at hand.
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import reduce
 
 from bert_embed.base.errors import InputError
 from bert_embed.base.json import from_json, to_json
@@ -48,7 +49,7 @@ class EarlierOutput:
 def earlier_of(outputs: Iterable[EarlierOutput]) -> EarlierRuns | None:
     """What run.json says of outputs, None of none."""
     runs = [output.named for output in outputs]
-    return EarlierRuns.of(runs) if runs else None
+    return EarlierRuns(len(runs), reduce(hash_with, runs, ""), runs[-1]) if runs else None
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,7 @@ def read_chain(folder: str, listed: EarlierRuns) -> tuple[EarlierOutput, ...] | 
     values = read_packed(path) or {}
     with suppress(InputError):
         outputs = from_json(_Kept, values, path).outputs
-        kept = earlier_of(outputs)
-        return outputs if kept is not None and kept.hash == listed.hash else None
+        return outputs if earlier_of(outputs) == listed else None
     return None
 
 

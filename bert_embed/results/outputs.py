@@ -87,16 +87,6 @@ class Output:
             finished = frozenset(f"{BLOCK_RECORDS}/{name}" for name in names)
         object.__setattr__(self, "finished", finished)
 
-    @cached_property
-    def continued(self) -> tuple[EarlierRun, ...]:
-        """The runs that it continues, in their order; InputError if nothing tells them."""
-        return continued_runs([self])[0]
-
-    @cached_property
-    def earlier(self) -> set[str]:
-        """The fingerprints of the runs that it continues."""
-        return {earlier.run for earlier in self.continued if earlier.run is not None}
-
 
 def continued_runs(outputs: Sequence[Output]) -> list[tuple[EarlierRun, ...]]:
     """For each output the runs that it continues, in their order; InputError if nothing tells."""
@@ -136,15 +126,16 @@ def open_outputs(folders: Folders, granularity: str) -> list[Output]:
     return outputs
 
 
-def later_outputs(outputs: Sequence[Output]) -> list[set[int]]:
+def later_outputs(
+    outputs: Sequence[Output], continued: Sequence[Iterable[EarlierRun]]
+) -> list[set[int]]:
     """For each output the numbers of those that continue it, directly or not.
 
+    `continued` are the `continued_runs` of each.
     InputError if two are copies of one run, if one continues what the folder of another held before
     it was overwritten, or if one is missing between two that are there: nothing says then which of
     their documents are the newest.
     """
-    if len(outputs) == 1:
-        return [set()]
     runs_in = {absolute(one.folder): one.record.run for one in outputs}
     folder_of: dict[str, str] = {}
     for folder, run in runs_in.items():
@@ -152,11 +143,9 @@ def later_outputs(outputs: Sequence[Output]) -> list[set[int]]:
             raise InputError(f"{other} and {folder} hold the same run: name one of them")
     later: list[set[int]] = []
     continuing_run: dict[str, int] = {}  # numbers of outputs, as bits: a chain has all of each
-    for number, (output, continued) in enumerate(
-        zip(outputs, continued_runs(outputs), strict=True)
-    ):
+    for number, (output, earlier_runs) in enumerate(zip(outputs, continued, strict=True)):
         has_earlier = False
-        for earlier in continued:
+        for earlier in earlier_runs:
             if runs_in.get(earlier.output, earlier.run) != earlier.run:
                 raise InputError(
                     f"{output.folder} continues another run than {earlier.output} holds now: embed "
@@ -204,7 +193,13 @@ class NewestRows:
 
     def __init__(self, outputs: Sequence[Output], granularity: str) -> None:
         self.outputs, self.granularity = outputs, granularity
-        self._later = later_outputs(outputs)
+        # One alone is read without its list.
+        self._later = later_outputs(outputs, self.continued) if len(outputs) > 1 else [set()]
+
+    @cached_property
+    def continued(self) -> list[tuple[EarlierRun, ...]]:
+        """The `continued_runs` of each output."""
+        return continued_runs(self.outputs)
 
     def has_all(self, number: int) -> bool:
         """Whether no output continues this one."""
@@ -249,11 +244,14 @@ class NewestRows:
         Of a document in many of them each is told beside the last before it.
         """
         later, outputs, number = self._later, self.outputs, len(self.outputs)
+        if number == 1:
+            return
+        earlier = [{run.run for run in runs} - {None} for runs in self.continued]
         pairs = {
             first * number + second
             for first, second in combinations(range(number), 2)
             if not (first in later[second] or second in later[first])
-            and not outputs[first].earlier.isdisjoint(outputs[second].earlier)
+            and not earlier[first].isdisjoint(earlier[second])
         }
         if not pairs:
             return

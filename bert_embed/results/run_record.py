@@ -7,10 +7,9 @@ are packed JSON.
 import datetime
 import glob
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import Any, Literal
 
 import orjson
@@ -62,11 +61,6 @@ class EarlierRuns:
     runs: int
     hash: str  # of all, in their order
     newest: EarlierRun  # the last of them
-
-    @classmethod
-    def of(cls, runs: Sequence[EarlierRun]) -> "EarlierRuns":
-        """The same of a list that is not empty."""
-        return cls(len(runs), reduce(hash_with, runs, ""), runs[-1])
 
 
 def hash_with(of_earlier: str, run: EarlierRun) -> str:

@@ -66,7 +66,7 @@ class ExportSource:
     def continued(self) -> list[EarlierRun]:
         """The runs that these continue and that are not among them: an increment has some."""
         runs = {record.run for record in self.records}
-        earlier = (one for output in self.outputs for one in output.continued)
+        earlier = (one for of_output in self.newest.continued for one in of_output)
         return list({one.output: one for one in earlier if one.run not in runs}.values())
 
     def deleted(self) -> Iterator[pa.RecordBatch]:

@@ -90,7 +90,7 @@ def earlier_outputs(options: Options, output: str, vectors: Mapping[str, Any]) -
     opened = [Output(place, record.settings, record) for place, record in records.items()]
     lists = continued_runs(opened) if len(opened) > 1 else [()] * len(opened)
     if output not in {run.output for before in lists for run in before}:
-        later_outputs(opened)  # else `output` is refused, as that of another run
+        later_outputs(opened, lists)  # else `output` is refused, as that of another run
     runs = {place: record.run for place, record in records.items()}
     continued = {
         one.folder: {run.run for run in before if run.run is not None}
