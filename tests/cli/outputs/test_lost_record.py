@@ -154,7 +154,7 @@ def test_an_export_whose_journal_is_lost_is_written_again(whole, tmp_path, comma
         command(*words)
         assert contents(tmp_path / "npy") == expected
     journal.write_bytes(b'{"name": "mine"}')
-    assert "is not the journal of an export" in command(*words, code=2).err
+    assert "holds another export, as " in command(*words, code=2).err
 
 
 def change(folder, keys, value):
