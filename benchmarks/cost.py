@@ -31,7 +31,7 @@ _MILLION = 1_000_000
 
 
 def cost(processors: Sequence[Mapping[str, Any]], price_per_hour: float = PRICE_PER_HOUR) -> str:
-    """Returns both tables of all processors on which whole runs of MiniLM were measured."""
+    """Returns both tables of all processors that clouds rent and whole runs were measured on."""
     speed = [["machine", "texts a second", *_TOOLS]]
     bills = [[f"at {price_per_hour:.2f} dollars an hour", *_million()]]
     for results in processors:
@@ -54,8 +54,9 @@ def _rates(results: Mapping[str, Any]) -> Iterator[tuple[str, str, list[float]]]
     if not results.keys() >= _TEXTS.keys():
         return
     machine = results["end_to_end"]["machine"]
-    processor = machine["processor"]
-    name = f"{machine['cores']} cores of {_RENTED.get(processor, processor)}"
+    if machine["processor"] not in _RENTED:
+        return
+    name = f"{machine['cores']} cores of {_RENTED[machine['processor']]}"
     for benchmark, texts in _TEXTS.items():
         best: dict[str, float] = {}
         for side, result in results[benchmark]["results"].items():

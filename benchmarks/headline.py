@@ -57,7 +57,8 @@ def backends(
 def _about(results: Mapping[str, Any]) -> str:
     machine = next(iter(results.values()))["machine"]
     instructions = machine.get("instructions", ())
-    return ", ".join([machine["processor"], *instructions[-1:]])
+    processor = machine["processor"].replace("(cpu family", "(family")
+    return ", ".join([processor, *instructions[-1:]])
 
 
 def _cells(results: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -162,7 +162,7 @@ def plan_of(run: EmbedRun) -> list[str]:
         *plan_lines(run),
         *state.again_lines(run),
         *(worker_lines(run.job) if run.job.is_dataflow else ()),
-        *notes_of_this_machine(run.job, of_tfrecord),
+        *notes_of_this_machine(run.job, run.engine, of_tfrecord),
     ]
 
 

@@ -18,7 +18,7 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
 from bert_embed.backends.choose import check_precision, chip_memory, find_backend, model_backend
 from bert_embed.backends.jax.chips import check_fits
-from bert_embed.base.environment import has_int8_products, missing
+from bert_embed.base.environment import has_bfloat16_products, has_int8_products, missing
 from bert_embed.base.errors import SettingError
 from bert_embed.bundle.bundle import METADATA, Bundle
 from bert_embed.bundle.cache import PROGRAMS, publish_bundle
@@ -243,12 +243,19 @@ def check_memory(
         check_fits(bundle, job.precision, batch_tokens, longest, device, chip, memory)
 
 
-def notes_of_this_machine(job: RunnerOptions, reads_tfrecord: bool) -> Iterator[str]:
-    """Says if this machine is no faster in int8, or cannot read what its report is of."""
+def notes_of_this_machine(
+    job: RunnerOptions, engine: str | None, reads_tfrecord: bool
+) -> Iterator[str]:
+    """Says if this machine gains nothing by a precision, or cannot read what its report is of."""
     if job.precision == "int8" and job.runs_here and not has_int8_products():
         yield (
             "note: --precision int8 is no faster than float32 on this processor, which has no "
             "products in int8 (AVX-512 VNNI, AVX-VNNI, AMX, or asimddp on Arm)"
+        )
+    if job.precision == "bfloat16" and engine == "openvino" and not has_bfloat16_products():
+        yield (
+            "note: --precision bfloat16 is slower than float32 on this processor, an Intel without "
+            "AMX; take float32 or int8"
         )
     if reads_tfrecord and not find_spec("tensorflow"):
         why = missing("report.html of TFRecord files", "tensorflow")

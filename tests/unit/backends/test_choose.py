@@ -43,6 +43,25 @@ def test_int8_that_gains_nothing_is_noted(processor, line, noted, tmp_path, tiny
     assert "--precision" not in "".join(capsys.readouterr())
 
 
+@pytest.mark.parametrize(
+    ("vendor", "flags", "noted"),
+    [
+        ("GenuineIntel", "avx512_bf16", True),
+        ("GenuineIntel", "avx512_bf16 amx_bf16", False),
+        ("AuthenticAMD", "avx512_bf16", False),
+    ],
+)
+def test_bfloat16_that_loses_is_noted(
+    processor, vendor, flags, noted, tmp_path, tiny_bundle, capsys
+):
+    pytest.importorskip("openvino", reason="OpenVINO is for x86")
+    processor(f"vendor_id\t: {vendor}\nflags\t\t: fpu {flags}")
+    asked = {"precision": "bfloat16", "device": "cpu", "dry_run": True}
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **asked) == 0
+    said = "".join(capsys.readouterr())
+    assert said.count("--precision bfloat16 is slower than float32 on this processor") == noted
+
+
 def test_apples_processors_have_int8_products_though_macos_lists_none(processor, monkeypatch):
     processor("")
     assert not processors.has_int8_products()
