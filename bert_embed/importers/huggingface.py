@@ -39,7 +39,6 @@ from bert_embed.importers.weights import (
     new_bundle,
     optional_object,
     read_arrays,
-    read_json,
     read_object,
     read_safetensors,
     write_bundle,
@@ -80,10 +79,9 @@ def import_huggingface(root: Path, dest: str, origin: Mapping[str, str]) -> Bund
     kind = optional_object(root / "config.json").get("model_type")
     if settings.is_static or kind in [*StaticConfig.model_types]:  # which may be of any type
         return _import_static(root, folder, dest, settings, origin)
-    path = folder / "config.json"
-    config = config_from_huggingface(read := read_json(path))
-    values = FileSettings(path, read)
-    FileSettings(path, config.unknown_settings(values)).refuse_unknown(())
+    values = read_object(folder / "config.json")
+    config = config_from_huggingface(values)
+    FileSettings(values.path, config.unknown_settings(values)).refuse_unknown(())
     settings = _fitting(settings, config, root)
     markers = multi.markers if multi is not None else ()
     tokenizer, max_length = read_tokenizer(folder, config, settings.do_lower_case, markers)

@@ -22,10 +22,8 @@ _BY_MODEL_TYPE = {name: family for family in FAMILIES for name in family.model_t
 BY_ARCHITECTURE = {family.architecture: family for family in FAMILIES}
 
 
-def config_from_huggingface(values: Any) -> EncoderConfig:
+def config_from_huggingface(values: Mapping[str, Any]) -> EncoderConfig:
     """Reads a Hugging Face `config.json`; InputError for an encoder that cannot be computed."""
-    if not isinstance(values, Mapping):
-        raise InputError(f"config.json: must hold an object, got a {type(values).__name__}")
     model_type = values.get("model_type")
     family = _BY_MODEL_TYPE.get(model_type) if isinstance(model_type, str) else None
     if family is None:
