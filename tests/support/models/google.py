@@ -97,7 +97,6 @@ def _written(
     scope: str = "",
     lower_case: bool | None = True,
     vocabulary: bool = True,
-    layers_given: bool = True,
     beside: Callable[[tf.Tensor], tf.Tensor] | None = None,
     heads: int = 4,
     hidden_act: str = "gelu_new",
@@ -110,7 +109,6 @@ def _written(
         scope: Put before every variable's name, such as "bert_encoder_v2/".
         lower_case: The attribute `do_lower_case`; None writes none.
         vocabulary: Whether vocab.txt is among the assets, by the attribute `vocab_file`.
-        layers_given: Whether the call gives `encoder_outputs`.
         beside: What another function of the SavedModel computes; None adds no function.
         heads: Attention heads.
         hidden_act: What the feed-forward layers compute.
@@ -125,7 +123,7 @@ def _written(
     arrays = dict(_official(name, array, heads) for name, array in tensors.items())
     names = [scope + (name if official else f"v{n}") for n, name in enumerate(arrays)]
     named = dict(zip(names, arrays.values(), strict=True))
-    encoder = TinyHub(named, hidden_act, layers_given, "pooler_transform/kernel" in arrays)
+    encoder = TinyHub(named, hidden_act, "pooler_transform/kernel" in arrays)
     if vocabulary:
         encoder.vocab_file = tf.saved_model.Asset(str(twin / "vocab.txt"))
     if beside is not None:
@@ -142,12 +140,10 @@ class TinyHub(tf.Module):
     Nothing runs it, so it computes no BERT.
     """
 
-    def __init__(
-        self, arrays: Mapping[str, np.ndarray], hidden_act: str, layers_given: bool, pooler: bool
-    ) -> None:
+    def __init__(self, arrays: Mapping[str, np.ndarray], hidden_act: str, pooler: bool) -> None:
         super().__init__()
         self.w = [tf.Variable(array, name=name) for name, array in arrays.items()]
-        self._act, self._given, self._pooler = _ACTIVATIONS[hidden_act], layers_given, pooler
+        self._act, self._pooler = _ACTIVATIONS[hidden_act], pooler
 
     @tf.function(
         input_signature=[
@@ -161,8 +157,6 @@ class TinyHub(tf.Module):
         read = [variable.read_value() for variable in self.w]
         x = self._act(tf.gather(read[0], inputs["input_word_ids"]))
         outputs = {"sequence_output": x}
-        if self._given:
-            outputs["encoder_outputs"] = [x]
         if self._pooler:
             pooled = tf.tanh(x[:, 0])
             outputs |= {"pooled_output": pooled, "default": pooled}

@@ -68,7 +68,7 @@ def test_any_other_saved_model_is_refused_with_what_it_holds(tmp_path, settings,
 
 
 def test_a_model_that_returns_its_last_layer_alone_and_no_pooler_is_imported(tmp_path):
-    write_tiny_hub(tmp_path / "hub", layers_given=False, pooler=False)
+    write_tiny_hub(tmp_path / "hub", pooler=False)
     bundle = imported(tmp_path / "hub")
     assert (bundle.config.num_hidden_layers, bundle.has_pooler) == (2, False)
     assert Encoder(bundle).encode("the bank").shape == (32,)
