@@ -64,12 +64,11 @@ def drawn(
     shapes: Mapping[str, tuple[int, ...]],
     seed: int,
     ones: Callable[[str], bool] = lambda name: False,
-    scale: float = 0.3,
 ) -> dict[str, np.ndarray]:
     """Returns random float32 tensors of these shapes, those of `ones` around 1."""
     random = np.random.default_rng(seed)
     return {
-        name: (random.normal(size=shape) * scale + ones(name)).astype(np.float32)
+        name: (random.normal(size=shape) * 0.3 + ones(name)).astype(np.float32)
         for name, shape in shapes.items()
     }
 

@@ -75,6 +75,7 @@ def _save(arrays: Mapping[str, np.ndarray], prefix: Path) -> None:
         saver.save(session, str(prefix), write_meta_graph=False)
 
 
+_HEADS = 4  # of `write_tiny_huggingface`
 _ACTIVATIONS = {
     "gelu": lambda x: tf.nn.gelu(x, approximate=False),
     "gelu_new": lambda x: tf.nn.gelu(x, approximate=True),
@@ -98,7 +99,6 @@ def _written(
     lower_case: bool | None = True,
     vocabulary: bool = True,
     beside: Callable[[tf.Tensor], tf.Tensor] | None = None,
-    heads: int = 4,
     hidden_act: str = "gelu_new",
     **model: Any,
 ) -> Path:
@@ -110,7 +110,6 @@ def _written(
         lower_case: The attribute `do_lower_case`; None writes none.
         vocabulary: Whether vocab.txt is among the assets, by the attribute `vocab_file`.
         beside: What another function of the SavedModel computes; None adds no function.
-        heads: Attention heads.
         hidden_act: What the feed-forward layers compute.
         **model: For `write_tiny_huggingface`.
 
@@ -119,8 +118,8 @@ def _written(
     """
     made = Path(tempfile.mkdtemp())
     twin = made / "huggingface"
-    tensors = write_tiny_huggingface(twin, heads=heads, hidden_act=hidden_act, **model)
-    arrays = dict(_official(name, array, heads) for name, array in tensors.items())
+    tensors = write_tiny_huggingface(twin, hidden_act=hidden_act, **model)
+    arrays = dict(_official(name, array) for name, array in tensors.items())
     names = [scope + (name if official else f"v{n}") for n, name in enumerate(arrays)]
     named = dict(zip(names, arrays.values(), strict=True))
     encoder = TinyHub(named, hidden_act, "pooler_transform/kernel" in arrays)
@@ -163,7 +162,7 @@ class TinyHub(tf.Module):
         return outputs
 
 
-def _official(name: str, array: np.ndarray, heads: int) -> tuple[str, np.ndarray]:
+def _official(name: str, array: np.ndarray) -> tuple[str, np.ndarray]:
     """A Hugging Face tensor's name and array as tf-models-official has them.
 
     Kernels of attention keep heads apart, as the exporter of TF Hub's encoders has them.
@@ -190,7 +189,7 @@ def _official(name: str, array: np.ndarray, heads: int) -> tuple[str, np.ndarray
         return f"{stem}/{'gamma' if kind == 'weight' else 'beta'}", array
     array = array.T if kind == "weight" else array
     if stem.endswith(("/query", "/key", "/value")):
-        array = array.reshape(*array.shape[:-1], heads, array.shape[-1] // heads)
+        array = array.reshape(*array.shape[:-1], _HEADS, -1)
     elif stem.endswith("/attention_output") and kind == "weight":
-        array = array.reshape(heads, -1, array.shape[-1])
+        array = array.reshape(_HEADS, -1, array.shape[-1])
     return f"{stem}/{'kernel' if kind == 'weight' else 'bias'}", np.ascontiguousarray(array)
