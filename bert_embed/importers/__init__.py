@@ -15,16 +15,14 @@ def import_model(
     lower_case: bool | None = None,
     activation: str | None = None,
     name: str | None = None,
-    licence: str | None = None,
 ) -> Bundle:
     """Imports a google-research checkpoint, a Hugging Face folder or a TF Hub encoder into `dest`.
 
     `source` is a folder or a `.tar.gz` of it, local or gs://; a TF Hub handle; `hf://org/name@REV`,
     which is fetched from the Hugging Face hub; or `org/name@REV` in its local cache. Of a
     google-research model `checkpoint` is the latest by default, `lower_case` follows the folder's
-    name, and `activation` the configuration. `name` and `licence` are what the bundle says of its
-    source. InputError: no such model, one that cannot be computed, or a setting that does not apply
-    to it.
+    name, and `activation` the configuration. `name` is what the bundle calls the source.
+    InputError: no such model, one that cannot be computed, or a setting that does not apply to it.
     """
     from bert_embed.importers.google import CONFIG, import_google, import_tfhub
     from bert_embed.importers.huggingface import import_huggingface
@@ -36,7 +34,6 @@ def import_model(
     settings["activation"] = activation
     with local_folder(source) as folder:
         origin = {"source": name or (source if "://" in source else absolute(source))}
-        origin |= {} if licence is None else {"licence": licence}
         if (folder / METADATA).is_file():
             raise InputError(
                 f"{source}: is a bundle already, name it as model or copy its folder", "model"

@@ -75,7 +75,6 @@ def import_huggingface(root: Path, dest: str, origin: Mapping[str, str]) -> Bund
     settings = read_settings(root) if multi is None else multi.settings
     folder = inside(root, settings.encoder)
     refuse_adapter(folder)
-    origin = {"licence": _card_licence(root), **origin}
     kind = optional_object(root / "config.json").get("model_type")
     if settings.is_static or kind in [*StaticConfig.model_types]:  # which may be of any type
         return _import_static(root, folder, dest, settings, origin)
@@ -267,14 +266,6 @@ def _read_tensors(files: EncoderFiles, apart: Container[str]) -> dict[str, np.nd
     expected = {source.name: source.shape(shapes[name]) for name, source in sources.items()}
     check_shapes(folder, arrays, expected, config.model_types[values["model_type"]])
     return {name: source.read(arrays[source.name]) for name, source in sources.items()}
-
-
-def _card_licence(root: Path) -> str:
-    card = root / "README.md"
-    text = card.read_text("utf-8", errors="replace") if card.is_file() else ""
-    head = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
-    match = re.search(r"^license:\s*(\S+)\s*$", head[1], re.MULTILINE) if head else None
-    return match[1] if match else ""
 
 
 def read_mlm_head(

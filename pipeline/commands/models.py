@@ -140,7 +140,7 @@ def model_facts(bundle: Bundle) -> dict[str, Any]:
         **of("has_pooler", "tokenizer", "max_seq_length", "defaults"),
         "width": bundle.defaults.width(bundle.config),
         **of("dense", "token_dense", "heads", "default_vectors", "similarity", "top_k"),
-        **of("prompts", "default_prompt", "source", "licence"),
+        **of("prompts", "default_prompt", "source"),
     }
 
 
@@ -184,7 +184,6 @@ def _table(bundle: Bundle, facts: dict[str, Any]) -> list[str]:
         )
         or "none",
         "source": bundle.source or "unknown",
-        "licence": bundle.licence or "unknown",
     }
     width = max(map(len, rows))
     return [f"{name:<{width}}  {value}" for name, value in rows.items()]

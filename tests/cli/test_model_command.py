@@ -19,7 +19,6 @@ pytestmark = pytest.mark.slow
 def sentence_bundle(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sentence")
     write_sentence_transformers(folder / "source", **CASES["prompts"])
-    (folder / "source" / "README.md").write_text("---\nlicense: mit\n---\n")
     assert main(["model", "import", str(folder / "source"), str(folder / "bundle")]) == 0
     return str(folder / "bundle")
 
@@ -47,7 +46,6 @@ def test_inspect_tells_what_the_model_is(sentence_bundle, command):
         "unit length: 16 numbers",
         "dense modules": "96x16 tanh",
         "prompts": f"document '', query (default) {QUERY!r}",
-        "licence": "mit",
     }
     assert {name: rows[name] for name in wanted} == wanted
     assert rows["size"].startswith("28,624 parameters, 0.1 MB")
