@@ -1,83 +1,28 @@
-"""Finds the texts of hits: those that an output holds, or else those of its run's input."""
+"""Finds texts of documents that an output does not hold, in the input of its run."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from bert_embed.base.errors import InputError, error_text
+from bert_embed.base.errors import error_text
 from bert_embed.pipeline.options.flags import looks_like_table
 from bert_embed.pipeline.report.sample import Run, Sample
 from bert_embed.pipeline.run.columns import recorded_columns
-from bert_embed.results.columns import python_values
-from bert_embed.results.files import row_batches
-from bert_embed.results.names import copied_columns, parse_name
+from bert_embed.results.names import parse_name
 from bert_embed.results.run_record import RunRecord
 from bert_embed.search.nearest import Hit
-from bert_embed.storage.files import absolute, is_remote, join
+from bert_embed.storage.files import absolute, is_remote
 from bert_embed.transforms.listing import list_input, listing_digest
 from bert_embed.transforms.parts import BlockSpec, plan_blocks
 from bert_embed.transforms.read.reader import document_blocks
 
-_ROWS = 1 << 14  # that are read at a time, without their vectors
 _MOST_BYTES = 128 << 20  # of an input that are read again for a report
 _REQUEST_BYTES = 256 << 10  # what a store sends in the time that it takes to answer
 _Hits = list[list[Hit]]
 _Key = tuple[int, int, str]  # block, part and id of a document
-
-
-def with_texts(
-    hits: _Hits, settings: Mapping[str, Any], record: RunRecord, folder: str
-) -> tuple[_Hits, str | None]:
-    """The hits in one output with extra columns and texts, and why none of them has a text."""
-    types = record.input.extra_columns or {}
-    if kept := copied_columns(settings, types):
-        rows = _kept_rows(itertools.chain.from_iterable(hits), settings, folder, kept, types)
-        hits = [[replace(hit, **rows[hit.file, hit.row]) for hit in few] for few in hits]
-    if settings.get("keep_text"):
-        return hits, None
-    return texts_of_input(hits, record, folder)
-
-
-def _kept_rows(
-    hits: Iterable[Hit],
-    settings: Mapping[str, Any],
-    folder: str,
-    columns: Sequence[str],
-    types: Mapping[str, str],
-) -> dict[tuple[str, int], dict[str, Any]]:
-    """The text and the extra columns beside the vectors, by file and row, as a `Hit` has them."""
-    rows_of: dict[str, set[int]] = {}
-    for hit in hits:
-        rows_of.setdefault(hit.file, set()).add(hit.row)
-    found: dict[tuple[str, int], dict[str, Any]] = {}
-    for name, rows in rows_of.items():
-        chosen = np.array(sorted(rows), np.int64)
-        batches = row_batches(
-            *(join(folder, name), settings),
-            columns=columns,
-            vectors=False,
-            rows=_ROWS,
-            types=types,
-            chosen=chosen,
-        )
-        values = [row for batch in batches for row in _python_rows(batch.columns)]
-        for missing in sorted({*columns} - {*values[0]}):
-            raise InputError(
-                f"{folder} is damaged: {name} has no column {missing}, which run.json names"
-            )
-        for row, kept in zip(chosen.tolist(), values, strict=True):
-            text = kept.pop("text") if settings.get("keep_text") else None
-            found[name, row] = {"text": text, "columns": kept}
-    return found
-
-
-def _python_rows(table: pa.RecordBatch | pa.Table) -> Iterator[dict[str, Any]]:
-    for values in zip(*map(python_values, table.columns), strict=True):
-        yield dict(zip(table.column_names, values, strict=True))
 
 
 def sample_texts(
@@ -102,7 +47,7 @@ def sample_texts(
 def texts_of_input(
     hits: _Hits, record: RunRecord, folder: str, most: int | None = None
 ) -> tuple[_Hits, str | None]:
-    """Adds texts by planning and reading the blocks of documents again, else as `with_texts`.
+    """Adds texts by planning and reading the blocks of documents again; says why there are none.
 
     Where there are no hits nothing is read. The plan is the same every time, so a file's name gives
     its block. Of several documents with one id in a part, none can be told from the others. Of

@@ -1,21 +1,23 @@
 """Finds the vectors of a run that are nearest to queries, exactly, in one pass over its files."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from bert_embed.base.errors import counted, required
+from bert_embed.base.errors import InputError, counted, required
 from bert_embed.models.heads.kinds import KINDS
 from bert_embed.models.heads.similarities import DENSE, Similarity
+from bert_embed.results.columns import python_values
 from bert_embed.results.files import row_batches
+from bert_embed.results.names import copied_columns
 from bert_embed.results.outputs import each_file, has_block_records
 
-PLACES = ("id", "start", "stop")
-PLACE_ROWS = 1 << 16  # that are read at a time, without their vectors
+_PLACES = ("id", "start", "stop")
+_ROWS = 1 << 14  # that are read at a time, without their vectors
 _LOG = logging.getLogger(__name__)
 
 
@@ -48,6 +50,7 @@ def nearest(
     kind: str = "sentence",
     among: Callable[[Sequence[str | int]], np.ndarray] | None = None,
     finished: frozenset[str] | None = None,
+    extra: Mapping[str, str] | None = None,
 ) -> list[list[Hit]]:
     """Finds the `k` best hits of each query; of equal ones the first in the input's order.
 
@@ -65,12 +68,14 @@ def nearest(
         kind: The kind of vectors to search, one of `KINDS` that has a similarity.
         among: Says of some ids, bool `[ids]`, whose rows may be hits; None for all.
         finished: That of an `Output`, the parts that are searched; None for all that are finished.
+        extra: Arrow types of the extra columns by name: hits get these, and the text that an output
+            keeps; None: neither.
     """
     similarity = KINDS[kind].similarity
     if kind == "sentence":
         similarity = DENSE[settings.get("similarity", "cosine")]
     measured = required(similarity, "similarity")(queries)
-    scan = _Scan(folder, settings, measured, k, kind, among)
+    scan = _Scan(folder, settings, measured, k, kind, among, extra)
     for hits in each_file(folder, kind, scan, finished):
         scan.keep(hits)
     return scan.best
@@ -86,6 +91,7 @@ class _Scan:
     k: int
     kind: str
     among: Callable[[Sequence[str | int]], np.ndarray] | None
+    extra: Mapping[str, str] | None
 
     def __post_init__(self) -> None:
         self.best: list[list[Hit]] = [[] for _ in range(len(self.similarity))]
@@ -147,17 +153,30 @@ class _Scan:
         ]
 
     def _places(self, path: Path, file: BinaryIO, rows: np.ndarray) -> dict[int, dict[str, Any]]:
-        """Ids, and code points of windows, of some rows of a file, int64 in order."""
+        """What a hit says of some rows of a file, int64 in order, beside its score."""
         if not len(rows):  # of most files, as those before had better ones
             return {}
+        copied = () if self.extra is None else copied_columns(self.settings, self.extra)
         batches = row_batches(
             *(path, self.settings),
             kind=self.kind,
-            columns=PLACES,
+            columns=(*_PLACES, *copied),
             vectors=False,
-            rows=PLACE_ROWS,
+            rows=_ROWS,
+            types=self.extra,
             chosen=rows,
             file=file,
         )
-        places = [place for batch in batches for place in batch.columns.to_pylist()]
+        places = []
+        for batch in batches:
+            table = batch.columns
+            for name in copied:
+                if name not in table.schema.names:
+                    said = f"{path.name} has no column {name}, which run.json names"
+                    raise InputError(f"{self.folder} is damaged: {said}")
+            for values in zip(*map(python_values, table.columns), strict=True):
+                row = dict(zip(table.schema.names, values, strict=True))
+                columns = {name: row.pop(name) for name in copied}
+                text = columns.pop("text") if copied and self.settings.get("keep_text") else None
+                places.append(row | {"text": text, "columns": columns})
         return dict(zip(rows.tolist(), places, strict=True))

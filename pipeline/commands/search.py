@@ -21,7 +21,7 @@ from bert_embed.pipeline.searched import (
     queries_of,
     searchable,
 )
-from bert_embed.pipeline.texts import with_texts
+from bert_embed.pipeline.texts import texts_of_input
 from bert_embed.results.names import RUN_FILE
 from bert_embed.results.outputs import NewestRows, output_folders
 from bert_embed.results.run_record import run_folders
@@ -126,8 +126,9 @@ def _with_texts(
 ) -> list[list[Hit]]:
     """An output's own hits among the best, with their texts; notes what it lacks."""
     hits = [[hit for hit in hits if hit.folder == output.folder] for hits in best]
-    hits, problem = with_texts(hits, output.settings, output.record, output.folder)
-    record = output.record
+    record, problem = output.record, None
+    if not output.settings.get("keep_text"):
+        hits, problem = texts_of_input(hits, record, output.folder)
     if not record.is_done:
         so_far = "" if any(best) else ", and has no vectors yet"
         warn(f"note: the run in {output.folder} is not complete (status {record.status}){so_far}")
@@ -149,6 +150,7 @@ def _newest_hits(newest: NewestRows, queries: Sequence[Any], k: int) -> list[lis
             nearest(
                 *(output.folder, output.settings, vectors, most, newest.granularity),
                 finished=output.finished,
+                extra=output.record.input.extra_columns or {},
             )
             for output, vectors in zip(newest.outputs, queries, strict=True)
         ]
