@@ -18,7 +18,7 @@ import bert_embed
 from bert_embed import SettingError
 from bert_embed.backends import runner
 from bert_embed.backends.choose import load_engine
-from bert_embed.backends.runner import NOT_FINITE, RowSpec
+from bert_embed.backends.runner import RowSpec
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
 from bert_embed.importers import import_model
@@ -27,7 +27,7 @@ from bert_embed.text.documents import TokenRows
 from tests.support.models.folder import change, imported
 from tests.support.models.heads import write_classifier
 from tests.support.models.sentence_transformers import write_sentence_transformers
-from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
+from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import assert_near
 
 pytestmark = pytest.mark.numeric
@@ -369,12 +369,6 @@ def test_documents_are_ranked_by_what_the_model_is_for(prompted, monkeypatch):
         prompted.rank("the river", texts, top_k=1)  # of sparse vectors it was the weights kept
 
 
-def test_units_of_many_texts_keep_their_order(encoder):
-    texts = [f"number {number}" for number in range(1030)]
-    found = encoder.units(texts, "word", show_progress_bar=True)
-    assert [" ".join(each.texts) for each in found] == texts
-
-
 def test_a_dim_of_wider_vectors_leaves_the_tokens_whole(encoder):
     wide = bert_embed.load(encoder.bundle.path, pooling="mean_max", dim=50)
     assert wide.encode(["bank"]).shape == (1, 50)
@@ -424,23 +418,8 @@ def test_rows_the_model_cannot_take_are_refused(encoder, ids, splits, message):
         embed_rows(encoder, np.array(ids, np.int32), np.array(splits))
 
 
-def test_rows_are_counted_with_their_filling(encoder):
-    ids, splits = np.array([2, 40, 3, 2, 3], np.int32), np.array([0, 3, 5])
-    done = embed_rows(encoder, ids, splits)
-    assert (done.tokens, done.padded_tokens, done.batches, done.failed) == (5, 5, 2, {})
-    none = embed_rows(encoder, ids[:0], splits[:1])
-    assert (none.vectors.shape, none.tokens, none.padded_tokens) == ((0, 32), 0, 0)
-
-
-def test_a_row_without_a_finite_vector_fails_alone(poisoned_bundle):
+def test_a_text_without_a_finite_vector_is_counted_in_the_error(poisoned_bundle):
     poisoned = Encoder(read_bundle(poisoned_bundle))
-    vault = small_vocabulary().index("vault")
-    ids = np.array([2, 40, 3, 2, vault, 3, 2, 41, 3], np.int32)
-    done = embed_rows(poisoned, ids, np.array([0, 3, 6, 9]))
-    assert done.failed == {1: NOT_FINITE}
-    assert not done.vectors[1].any()
-    good = embed_rows(poisoned, np.delete(ids, [3, 4, 5]), np.array([0, 3, 6]))
-    assert_near(done.vectors[[0, 2]], good.vectors)
     windows = {"long_text": "window"}
     for times, settings in ((1, {}), (80, windows)):
         with pytest.raises(RuntimeError, match="1 text failed, the first is 1: vector is not fi"):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-import bert_embed
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
 from bert_embed.settings import TextSpec, VectorSpec
@@ -11,7 +10,7 @@ from bert_embed.text.documents import tokenize_documents
 from bert_embed.text.layout import lay_out
 from tests.support.models.plain_bert import PlainBert, gelu
 from tests.support.models.tiny import write_tiny_huggingface
-from tests.support.rounding import MINILM, assert_near
+from tests.support.rounding import assert_near
 
 pytestmark = pytest.mark.numeric
 
@@ -117,15 +116,6 @@ def test_a_prompt_stands_before_the_text_and_has_no_place_in_it(encoder):
     assert layout.words.first.tolist() == [3]
 
 
-def test_a_prompt_is_the_text_before_the_text(encoder):
-    prompted = encoder.encode(["a river"], prompt="query: ")
-    assert_near(prompted, encoder.encode(["query: a river"]), MINILM)
-    assert np.abs(prompted - encoder.encode(["a river"])).max() > 0.01
-    always = bert_embed.load("minilm", prompt="query: ")
-    assert_near(always.encode(["a river"]), prompted, MINILM)
-    assert_near(always.encode(["a river"], prompt=""), encoder.encode(["a river"]), MINILM)
-
-
 @pytest.mark.parametrize("prompt", ["find", "so: qx", "x" * 150, "river\u200b"])
 def test_a_prompt_that_runs_into_the_text_is_refused(tiny, prompt):
     with pytest.raises(ValueError, match="would run into the first word of a text"):
@@ -151,18 +141,6 @@ def test_windows_are_merged_by_their_tokens_and_then_scaled(tiny, plain):
     merged = np.average(means, axis=0, weights=[b - a for a, b in spans])[:7]
     assert_near(found[0], merged / np.linalg.norm(merged))
     assert_near(found[1], encoder.encode(["bank"])[0])
-
-
-def test_tokens_of_a_long_text_stand_once_each_with_the_widest_context(tiny, plain):
-    text = "the bank of the river and the money of the bank"
-    windows = {"max_seq_length": 8, "long_text": "window", "overlap": 3}
-    layout = laid_out(tiny, [text], granularity=("token",), **windows)
-    tokens = layout.tokens
-    assert tokens.ids.tolist() == tiny.tokenizer.encode(text)
-    starts = tiny.tokenizer.encode_with_offsets([text]).starts.tolist()
-    assert tokens.starts.tolist() == [-1, *starts, -1]
-    at = layout.rows.row_splits[layout.row[tokens.row]] + tokens.place
-    assert layout.rows.input_ids[at].tolist() == tiny.tokenizer.encode(text)
 
 
 def test_a_stack_has_an_axis_of_layers(tiny):

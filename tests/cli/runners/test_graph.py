@@ -8,8 +8,6 @@ from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOption
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 
-from benchmarks.scale import idle_share
-from benchmarks.scale_plan import listed
 from bert_embed.pipeline.options.command_line import parse_embed
 from bert_embed.pipeline.options.embed import Options
 from bert_embed.pipeline.run import state
@@ -19,7 +17,7 @@ from bert_embed.pipeline.runners.beam import pipeline_options
 from bert_embed.pipeline.runners.options import RunnerOptions
 from bert_embed.transforms.ledger import Totals, parse_block_record
 from bert_embed.transforms.listing import list_input
-from bert_embed.transforms.parts import default_block_bytes, plan_blocks
+from bert_embed.transforms.parts import plan_blocks
 from bert_embed.transforms.plan import planned_work
 from tests.support.command import embed, flags_of, record, write_json
 
@@ -130,15 +128,6 @@ def test_the_plan_travels_packed(files):
     assert pickle.loads(sent) == planned
     assert len(sent) < 20 * len(planned.paths)
     assert max(len(pickle.dumps(spec)) for spec in plan_blocks(listed, 1000)) < 6000
-
-
-@pytest.mark.slow
-def test_one_huge_file_and_many_small_ones_load_a_thousand_workers_evenly():
-    files = listed([50 << 30, *[200_000] * 50_000])
-    plan = plan_blocks(files, default_block_bytes(sum(file.text_bytes for file in files)))
-    blocks = [sum(piece.stop - piece.start for piece in spec.slices) for spec in plan]
-    assert sum(blocks) == sum(file.stop for file in files)
-    assert idle_share(blocks, 1000) < 0.05
 
 
 def test_blocks_are_larger_for_a_device_that_is_asked_for(run):

@@ -28,7 +28,6 @@ CASES = {
     "named": (PROMPTS, "other", {}, f"prompt {PASSAGE!r}", PASSAGE, QUERY),
     "left out": (PROMPTS, "other", {"prompt": ""}, "", "", QUERY),
     "passage": ({"query": QUERY, "passage": PASSAGE}, None, {}, NAMED, "", QUERY),
-    "corpus": ({"query": QUERY, "corpus": PASSAGE}, None, {}, "name:corpus puts it", "", QUERY),
     "asked for": ({"query": QUERY, "passage": PASSAGE}, None, ASKED, "", PASSAGE, QUERY),
     "known": (E5, None, {}, TRAINED, "", ""),
     "known, given": (E5, None, {"prompt": "passage: "}, "", "passage: ", "query: "),

@@ -17,21 +17,13 @@ from tests.support.beam import collect
 from tests.support.models.folder import imported
 from tests.support.models.heads import write_splade
 from tests.support.models.tiny import write_tiny_huggingface
-from tests.support.rounding import MINILM, assert_near
+from tests.support.rounding import assert_near
 
 pytestmark = pytest.mark.slow
 
 
 def written(folder, embeddings):
     return MLTransform(write_artifact_location=str(folder / "artifacts")).with_transform(embeddings)
-
-
-def test_columns_become_the_vectors_that_the_encoder_gives(minilm, tmp_path):
-    records = [{"id": 1, "text": "a river bank"}, {"id": 2, "text": "a bank vault"}]
-    [found] = collect(tmp_path, records, written(tmp_path, BertEmbeddings(columns=["text"])))
-    wanted = bert_embed.load("minilm").encode([record["text"] for record in records])
-    assert_near([row["text"] for row in found], wanted, MINILM)
-    assert [row["id"] for row in found] == [1, 2]
 
 
 def test_texts_stay_where_vectors_have_columns_of_their_own(tiny_bundle, tmp_path):
