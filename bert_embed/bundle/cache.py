@@ -48,7 +48,6 @@ from bert_embed.storage.gcs import SCHEME, listed, store_errors
 from bert_embed.storage.local import (
     FileInfo,
     checksum,
-    is_at,
     is_folder,
     place_folder,
     split_address,
@@ -71,27 +70,14 @@ def cache_folder() -> Path:
         ) from error
 
 
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Holds a lock file that it removes at the end, one process of a machine at a time."""
-    while True:
-        with open(path, "ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if not is_at(path, file.fileno()):
-                continue
-            try:
-                yield
-            finally:
-                path.unlink()
-            return
-
-
 def made_once(path: Path, is_whole: Callable[[], bool], make: Callable[[], object]) -> None:
     """Calls `make` if `path` is not whole, in the first process of a machine; the others wait."""
     if is_whole():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with locked(path.with_name(f".{path.name}.lock")):
+    # It is not removed: another process may wait for it.
+    with open(path.with_name(f".{path.name}.lock"), "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         if not is_whole():  # otherwise another process made it
             make()
 
