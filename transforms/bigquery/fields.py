@@ -19,8 +19,6 @@ _TYPES = (
     (pa.types.is_floating, "FLOAT64"),
     (pa.types.is_date, "DATE"),
     (pa.types.is_time, "TIME"),
-    (pa.types.is_binary, "BYTES"),
-    (pa.types.is_large_binary, "BYTES"),
 )
 Field = dict[str, Any]  # as in BigQuery's REST API
 

@@ -232,9 +232,7 @@ def test_a_damaged_footer_stops_the_load(bigquery, dataset, corpus, run, load, l
         ({"output_format": "bigquery"}, "requires --output_table"),
         ({"output_table": "test-project:d.t"}, "--output_table requires --output_format bigquery"),
         ({"write_disposition": "fail"}, "--write_disposition requires --output_format bigquery"),
-        ({**INTO, "output_table": "test-project:d.t`; DROP TABLE x"}, "is not a table"),
         ({**INTO, "output_table": "test-project:d.t$20260230"}, "$20260230 is no day"),
-        ({**INTO, "output_table": "test-project:d.t$202613"}, "$202613 is no month"),
     ],
 )
 def test_what_cannot_work_is_said_without_asking_bigquery(corpus, run, flags, said):

@@ -231,11 +231,9 @@ def test_a_dry_run_of_a_query_makes_nothing(bigquery, table, run):
     [
         (["test-project:nowhere.t"], {}, "no such table exists, and no file of that name"),
         (["{s}"], {"text_column": "body"}, "--text_column body is no column of --input {s}"),
-        (["{s}"], {"id_column": "key"}, "--id_column key is no column"),
         (["{s}"], {"text_column": "n"}, "--text_column n of --input {s} is INT"),
         (["{s}"], {"text_column": "a`b"}, "is not a column of BigQuery"),
         (["{s}"], {"extra_columns": "m.y"}, "--query 'SELECT m.y AS y, …'"),
-        (["{s}"], {"extra_columns": "m"}, "--extra_columns m is no column of --input {s}"),
         (["{s}"], {"extra_columns": "text_hash"}, "clashes with the output's own column"),
         (["{s}"], {**DRY, "limit": 5, "text_column": "body"}, "body is no column of --input {s}"),
         ([], {**QUERY, "query": "SELECT id FROM `{t}`", **DRY}, "text is no column of --query"),

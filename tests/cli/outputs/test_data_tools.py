@@ -1,7 +1,5 @@
 """Each folder of an output is one data set to the tools people use; none needs a filter."""
 
-import json
-
 import datasets
 import duckdb
 import numpy as np
@@ -14,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import bert_embed
-from tests.support.command import data_files, embed, record, rows, sentence_files, write_json
+from tests.support.command import data_files, embed, rows, sentence_files, write_json
 
 KINDS = ("embeddings", "tokens", "words")
 # The ids that a tool finds in a folder; what it makes of each type: integration/readers.
@@ -63,13 +61,6 @@ def test_ids_keep_the_type_of_their_column(tmp_path, run, kind):
         assert found.type == kind
     assert bert_embed.read(output)[0] == ids.to_pylist()
     assert [each.id for each in bert_embed.read_words(output)] == ids.to_pylist()
-    if kind in (pa.int64(), pa.string()):
-        lines = run(source, "lines", output_format="jsonl")
-        (path,) = data_files(lines)
-        assert [json.loads(line)["id"] for line in path.open()] == ids.to_pylist()
-        assert bert_embed.read(run(source, "tf", output_format="tfrecord"))[0] == ids.to_pylist()
-        more = run(source, "more", output_format="jsonl", skip_existing=str(lines))
-        assert record(more)["counts"]["skipped"] == 3
 
 
 def test_all_columns_but_the_vectors_are_compressed_and_have_statistics(output):

@@ -62,20 +62,12 @@ def test_a_run_writes_what_it_writes_on_this_machine(s3, tmp_path, tiny_bundle):
     assert embed("s3://corpus/out", tiny_bundle, "s3://corpus/in/*") == 0
     again = contents(s3, "out")
     assert main(["verify", "s3://corpus/out"]) == 0
+    np.testing.assert_array_equal(
+        bert_embed.read("s3://corpus/out")[1], bert_embed.read(tmp_path / "out")[1]
+    )
+    assert main(["search", "s3://corpus/out", "a river"]) == 0
     for name in (name for name in {*found, *again} if name.startswith("embeddings/")):
         assert again[name] == found[name]
-
-
-def test_vectors_there_are_read_and_searched(s3, tiny_bundle, tmp_path, capsys):
-    for output in ("s3://corpus/other", str(tmp_path / "other")):
-        assert embed(output, tiny_bundle, "s3://corpus/in/a.txt") == 0
-    ids, vectors = bert_embed.read("s3://corpus/other")
-    wanted_ids, wanted = bert_embed.read(tmp_path / "other")
-    assert ids == wanted_ids
-    np.testing.assert_array_equal(vectors, wanted)
-    capsys.readouterr()
-    assert main(["search", "s3://corpus/other", "a river", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["hits"]) > 0
 
 
 LINES = 400
