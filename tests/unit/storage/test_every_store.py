@@ -146,6 +146,11 @@ def test_what_is_directly_in_a_folder(folder):
     assert found == [files.stat(info.path) for info in found]
     put(f"{folder}-above", "a/b.txt")
     assert files.holds_files(f"{folder}-above")
+    names = files.names_in(folder)
+    put(folder, mine := files.temporary_name("mine"))
+    files.check_writable(folder)  # of which nothing stays
+    assert files.sweep_temporary(folder) == 0
+    assert files.names_in(folder) == sorted([*names, mine])
 
 
 @every
@@ -171,6 +176,13 @@ def test_what_is_written_replaces_and_is_read_as_it_was(folder):
         assert files.read_bytes(path) == data
     other = files.join(folder, "b")
     files.copy_file(path, other)
+
+    def fail(file):
+        file.write(b"half")
+        raise ValueError("a text that is none")
+
+    with pytest.raises(ValueError, match="that is none"):
+        files.write_whole(other, fail)
     assert files.read_bytes(other) == data
     files.write_unsynced(path, b"new")
     assert files.read_bytes(path) == b"new"
@@ -249,29 +261,6 @@ def test_a_file_that_is_no_longer_the_listed_one_is_refused(folder):
         said = rf"^{re.escape(path)} (was replaced|changed after|is gone since|is no longer)"
         with pytest.raises(InputError, match=said), files.open_listed(info) as file:
             file.read()
-
-
-@every
-def test_an_error_while_a_file_is_made_leaves_the_old_one(folder):
-    path = put(folder, "a", data=b"old")
-
-    def fail(file):
-        file.write(b"half")
-        raise ValueError("a text that is none")
-
-    with pytest.raises(ValueError, match="that is none"):
-        files.write_whole(path, fail)
-    assert files.read_bytes(path) == b"old"
-    assert files.names_in(folder) == ["a"]
-
-
-@every
-def test_a_folder_that_can_be_written_keeps_nothing_of_the_try(folder):
-    put(folder, "a", files.temporary_name("mine"))
-    names = files.names_in(folder)
-    files.check_writable(folder)
-    assert files.sweep_temporary(folder) == 0
-    assert files.names_in(folder) == names
 
 
 USES = {
