@@ -27,6 +27,7 @@ SCHEMA = [("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE"), ("n", "I
 HASHED = [*SCHEMA, ("text_hash", "INT64", "NULLABLE")]
 TEXTS = [f"{word} river {n}" for n, word in enumerate(["red", "bank", "seven", "stars"] * 10)]
 QUERY, DRY = {"project": "test-project"}, {"dry_run": True}
+INTO = {"output_format": "bigquery", "output_table": "{t}", "keep_text": True}
 SMALL = {"block_bytes": 1000}  # ten rows, as the proxy sizes them: four blocks
 
 
@@ -244,6 +245,8 @@ def test_a_dry_run_of_a_query_makes_nothing(bigquery, table, run):
         (["test-project:d.t"], {"query": "SELECT 1"}, "--query conflicts with --input"),
         (["test-project:d.t", "test-project:d.u"], {}, "--input takes one BigQuery table and not"),
         (["notes.2026.txt"], {}, "--input notes.2026.txt names no file"),
+        (["{s}"], INTO, "--output_table {s} is the --input, whose rows would be replaced"),
+        (["{s}"], {**INTO, "write_disposition": "truncate"}, "--output_table {s} is the --input"),
     ],
 )
 def test_what_cannot_work_is_said_before_any_work(table, run, inputs, flags, said):
@@ -262,13 +265,6 @@ def test_a_table_that_requires_a_filter_is_read_with_a_query(bigquery, dataset, 
     run.refused(table, f"read it with --query 'SELECT * FROM `test-project.{dataset}.t` WHERE")
     message = "name the output folders of the runs that filled it"
     run.refused({"in.txt": "the bank\n"}, message, skip_existing=table)
-
-
-def test_a_table_is_not_loaded_into_itself(table, run):
-    flags = {"output_format": "bigquery", "output_table": table, "keep_text": True}
-    said = f"--output_table {shown(table)} is the --input, whose rows would be replaced"
-    for disposition in ("append", "truncate"):
-        run.refused(shown(table), said, write_disposition=disposition, **flags)
 
 
 def test_rows_out_of_reach_are_said_soon(table, run, monkeypatch):

@@ -76,14 +76,6 @@ def test_before_a_part_was_finished(output, corpus, run, whole, left):
     assert files(output) == files(whole)
 
 
-def test_another_command_may_overwrite_it(output, corpus, run):
-    leave(output, "cut")
-    (output / "mine.txt").write_text("keep")
-    run(corpus, **SETTINGS, dim=8, overwrite=True)
-    assert len(rows(output)["embedding"][0]) == 8
-    assert (output / "mine.txt").read_text() == "keep"
-
-
 # What readers say of a folder with such a record; never to remove it
 LOST = "{0}/run.json is empty or cut, as a power cut leaves files: run its command again"
 NEWER = "{0} was written by a newer version of bert-embed (format 99, this one reads 2): update "
@@ -113,14 +105,16 @@ def test_an_input_folder_is_read_without_such_an_output(output, corpus, run, tmp
     assert record(run(tmp_path, "new", **SETTINGS))["counts"]["records"] == LINES
 
 
-def test_what_is_not_of_a_power_cut_is_overwritten_on_request_alone(output, corpus, run):
-    for content in OTHERS.values():
+def test_it_is_overwritten_by_another_command_on_request_alone(output, corpus, run):
+    (output / "mine.txt").write_text("keep")
+    for content in (TORN["cut"]((output / "run.json").read_bytes()), *OTHERS.values()):
         (output / "run.json").write_bytes(content)
-        run.refused(corpus, "choose another folder", **SETTINGS)
+        run.refused(corpus, "choose another folder", **SETTINGS, dim=3)
         assert (output / "run.json").read_bytes() == content
         run(corpus, **SETTINGS, dim=8, overwrite=True)
-        assert record(output)["status"] == "done"
+        assert len(rows(output)["embedding"][0]) == 8
         assert main(["verify", str(output)]) == 0
+    assert (output / "mine.txt").read_text() == "keep"
 
 
 def test_the_folder_of_another_program_stays_as_it_is(tmp_path, corpus, run):

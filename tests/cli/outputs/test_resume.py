@@ -134,6 +134,15 @@ def test_overwrite_waits_for_no_run_that_writes_there(tmp_path, run):
     output = run(other, overwrite=True)
     assert len(rows(output)["id"]) == 1
     assert not (output / "_state" / "lock").exists()
+    # A complete run that lost a file is locked, too, before it is changed.
+    next((output / "embeddings").iterdir()).unlink()
+    before = (output / "run.json").read_bytes()
+    with OutputFolder(str(output)).held(alone=True):
+        run(other, code=1)
+    assert "another command writes to" in run.err
+    assert (output / "run.json").read_bytes() == before
+    run(other)
+    assert main(["verify", str(output)]) == 0
 
 
 WAIT = 60  # seconds
@@ -193,17 +202,3 @@ def test_one_is_refused_the_other_is_whole(
         vectors = flags_of(tmp_path / "vectors", tiny_bundle, f"{output}/examples")
         assert main(["embed", *vectors]) == 0
         assert record(tmp_path / "vectors")["vectors"]["max_seq_length"] == 32
-
-
-def test_a_complete_run_with_lost_files_is_locked_before_it_is_changed(run):
-    text = {"in.txt": "the river\nthe bank\n"}
-    output = run(text)
-    (lost,) = (output / "embeddings").iterdir()
-    lost.unlink()
-    before = (output / "run.json").read_bytes()
-    with OutputFolder(str(output)).held(alone=True):
-        run(text, code=1)
-    assert "another command writes to" in run.err
-    assert (output / "run.json").read_bytes() == before
-    run(text)
-    assert main(["verify", str(output)]) == 0
