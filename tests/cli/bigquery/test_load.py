@@ -198,17 +198,6 @@ def load_damaged(load, monkeypatch):
     return loaded
 
 
-def test_a_failed_load_is_told_and_continued(bigquery, dataset, corpus, run, load, load_damaged):
-    output = load_damaged(corpus)
-    assert "job bert_embed_" in run.err
-    assert "failed:" in run.err
-    assert record(output)["status"] == "failed"
-    load(corpus)
-    assert record(output)["counts"]["parts_reused"] == record(output)["counts"]["parts"]
-    assert bigquery.jobs[-1][1] == bigquery.jobs[-2][1] + "_1"
-    assert count(bigquery, dataset) == len(TEXTS)
-
-
 def test_a_damaged_footer_stops_the_load(bigquery, dataset, corpus, run, load, load_damaged):
     """It counts three of four rows, of which pyarrow would read as many and say nothing."""
     [path] = load_damaged(corpus).glob("embeddings/*.parquet")

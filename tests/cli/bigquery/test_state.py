@@ -331,13 +331,6 @@ def test_extra_columns_that_the_table_lacks_are_told_first(bigquery, dataset, in
     assert not (tmp_path / "c").exists()
 
 
-def test_a_project_that_runs_no_jobs_is_named_first(bigquery, into, tmp_path, monkeypatch):
-    monkeypatch.setattr(bigquery, "denied", {"wrong-project"})
-    error = into("a", "append", code=2, project="wrong-project").err
-    assert "--output_table: jobs of project wrong-project cannot be run: not allowed" in error
-    assert not (tmp_path / "a").exists()
-
-
 def test_rows_of_a_query_do_not_get_into_messages(bigquery, dataset, tiny_bundle, tmp_path, capfd):
     schema = [("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE")]
     rows = [{"id": "a", "text": "the secret words"}]
@@ -375,10 +368,14 @@ def test_why_a_load_failed_is_told_without_a_row(bigquery, dataset, into, tmp_pa
         said = into("a", "append", code=1)
         assert (message in said.err) == (reason != "invalid")
     assert "a red" not in said.out + said.err + (tmp_path / "a" / "run.json").read_text()
-    assert "failed: invalid" in said.err
+    assert re.search(r"job bert_embed_\w+_2 failed: invalid", said.err)
     assert "bq show --job" in said.err
+    assert record(tmp_path / "a")["status"] == "failed"
     monkeypatch.setattr(bigquery, "failing", None)
     into("a", "append")
+    counts = record(tmp_path / "a")["counts"]
+    assert counts["parts_reused"] == counts["parts"]
+    assert bigquery.jobs[-1][1].endswith("_3")  # each attempt is a job of another name
     assert count(bigquery, dataset) == 4
 
 
@@ -413,18 +410,21 @@ def test_an_upload_that_meets_a_limit_is_tried_again(
     assert ids(bigquery, dataset) == A
 
 
-def test_a_limit_is_not_called_a_lack_of_permission(into, bigquery, monkeypatch):
+def test_a_project_that_runs_no_jobs_is_named_first_and_why(into, bigquery, monkeypatch, tmp_path):
+    """A limit is not called a lack of permission."""
     monkeypatch.setattr("bert_embed.transforms.bigquery.client.FIRST_ANSWER", 0.5)
     monkeypatch.setattr(bigquery, "denied", {"test-project"})
     for reason, said, code in (
+        ("accessDenied", "not allowed with the credentials of this machine (Access Denied", 2),
         ("quotaExceeded", "Quota exceeded: Your project exceeded quota for jobs", 2),
         ("rateLimitExceeded", "Exceeded rate limits: too many api requests", 1),
     ):
-        monkeypatch.setattr(bigquery, "refusal", (reason, said))
+        monkeypatch.setattr(bigquery, "refusal", (reason, said.rpartition("(")[2]))
         error = into("a", "append", code=code).err
-        assert said in error
-        assert "not allowed" not in error
+        assert f"--output_table: jobs of project test-project cannot be run: {said}" in error
+        assert ("not allowed" in error) == (reason == "accessDenied")
         assert "reached" not in error
+        assert not (tmp_path / "a").exists()
 
 
 @pytest.mark.parametrize("fault", [520, "lost", "half", EMPTY, PAGE])
