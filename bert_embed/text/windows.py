@@ -9,7 +9,6 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -356,19 +355,19 @@ def markdown_headings(text: str) -> list[Heading]:
 
 
 def contexts_above(
-    text: str, column: str, headings: bool, shortened: Callable[[str], str] = str
+    text: str, column: str, headings: bool, most: int | None = None
 ) -> tuple[list[int], list[str]]:
     """The contexts of a text's chunks, and the first characters where each begins to hold.
 
     A heading that a chunk begins with is its own text, and ends the sections of its level. Each
-    context is of values that are `shortened`.
+    context is of the first `most` characters of values; None: all.
     """
-    column = shortened(column)
+    column = column[:most]
     starts, contexts = [0], [column]
     above: list[tuple[int, str]] = []
     for heading in markdown_headings(text) if headings else ():
         above = [(level, value) for level, value in above if level < heading.level]
-        own = heading.level, shortened(heading.text)
+        own = heading.level, heading.text[:most]
         for start, path in ((heading.start, above), (heading.start + 1, [*above, own])):
             values = [column, *(value for _, value in path)]
             starts.append(start)
@@ -377,16 +376,9 @@ def contexts_above(
     return starts, contexts
 
 
-_LONG = 1024  # characters of a column or a heading
-
-
-def _shortened(tokenizer: TextTokenizer, most: int, value: str) -> str:
-    """A value without its end, which no context of `most` tokens holds.
-
-    All headings below a long one would have it in their contexts.
-    """
-    stops = tokenizer.tokenize_texts([value]).stops if len(value) > _LONG else ()
-    return value[: stops[2 * most]] if len(stops) > 2 * most else value
+# Characters of a column or a heading for each token that a context may have: all headings below a
+# long one would have the whole of it in their contexts.
+_LONG = 64
 
 
 def cut_contexts(
@@ -445,7 +437,7 @@ class ChunkContexts:
         """Those of documents with the `contexts` of their columns."""
         most = _most(spec, int(documents.prompt_tokens), documents.special)
         above = [
-            contexts_above(text, column, spec.reads_headings, partial(_shortened, tokenizer, most))
+            contexts_above(text, column, spec.reads_headings, _LONG * max(most, 1))
             for text, column in zip(documents.texts, documents.contexts or (), strict=True)
         ]
         cut = cut_contexts(tokenizer, (one for _, few in above for one in few), most)

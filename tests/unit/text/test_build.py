@@ -14,10 +14,8 @@ from bert_embed.text.documents import (
     TokenRows,
     build_pairs,
     build_rows,
-    tokenize_documents,
     unique_rows,
 )
-from bert_embed.text.tokenizer import Tokenizer
 from bert_embed.text.windows import build_windows
 
 CLS, SEP = 101, 102
@@ -158,13 +156,3 @@ def test_a_key_may_keep_equal_ids_apart():
     rows = TokenRows(values, splits, None, np.zeros(3, bool))
     unique, row = unique_rows(rows, np.array([0, 1, 0, 2, 0, 1], np.int32))
     assert (listed(unique), row.tolist()) == ([(1, 2), (1, 2)], [0, 1, 0])
-
-
-def test_documents_are_taken_in_the_order_that_is_asked_for():
-    tokenizer = Tokenizer(["[UNK]", "[CLS]", "[SEP]", "the", "bank", "river"])
-    texts = ["the bank", "river", "bank bank the"]
-    documents = tokenize_documents(tokenizer, texts)
-    for order in ([2, 0, 1], [1], []):
-        taken = documents.take(np.array(order, np.int64))
-        assert taken.texts == [texts[row] for row in order]
-        assert taken.lengths.tolist() == [[2, 1, 3][row] for row in order]

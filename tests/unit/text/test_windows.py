@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bert_embed.models.heads.head import DocumentRows
 from bert_embed.settings import WORD_POOLINGS
-from bert_embed.text.documents import merge_tokens, overlapping_tokens, word_ranges
+from bert_embed.text.documents import merge_tokens
 from bert_embed.text.windows import build_windows, widest_context, window_tokens
 from tests.support.rounding import UNIT_ROUNDOFF
 
@@ -110,60 +110,6 @@ def test_an_overlap_that_leads_nowhere_is_refused(overlap):
     assert window_tokens(10, 2, 5) == 6
     with pytest.raises(ValueError, match=r"overlap must be at least 0 and below 6, .* got"):
         window_tokens(10, 2, overlap)
-
-
-@given(st.lists(st.lists(st.booleans(), max_size=8), max_size=6))
-def test_a_word_is_a_piece_and_what_goes_on_with_it(documents):
-    flags = np.array([flag for document in documents for flag in document], bool)
-    splits = np.cumsum([0, *map(len, documents)])
-    word_splits, first, last = word_ranges(flags, splits)
-    wanted = []
-    for document, begin in zip(documents, splits, strict=False):
-        own = []
-        for place, continues in enumerate(document):
-            if continues and own:
-                own[-1][1] += 1
-            else:
-                own.append([begin + place, begin + place + 1])
-        wanted.append(own)
-    assert np.diff(word_splits).tolist() == [len(own) for own in wanted]
-    assert np.stack([first, last], 1).tolist() == [word for own in wanted for word in own]
-
-
-def stretches(most):
-    return st.lists(
-        st.tuples(st.integers(0, most), st.integers(0, most)).map(lambda ab: (min(ab), max(ab))),
-        max_size=6,
-    )
-
-
-@given(
-    st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=8), stretches(20)), max_size=4),
-)
-def test_a_range_of_characters_has_the_tokens_that_overlap_it(documents):
-    """Tokens of 0 to 3 characters with a gap behind each; every range may take any of them."""
-    starts, stops, wanted = [], [], []
-    for lengths, own in documents:
-        at, tokens = 0, []
-        for length in lengths:
-            tokens.append((at, at + length + 1))
-            at += length + 2
-        offset = len(starts)
-        starts += [token[0] for token in tokens]
-        stops += [token[1] for token in tokens]
-        wanted += [
-            [offset + n for n, (a, b) in enumerate(tokens) if a < stop and b > start]
-            for start, stop in own
-            if stop > start
-        ]
-    ranges_of = [[one for one in own if one[1] > one[0]] for _, own in documents]
-    flat = np.array([one for own in ranges_of for one in own], np.int64).reshape(-1, 2)
-    tokens = np.array(starts, np.int64), np.array(stops, np.int64)
-    counts = [len(lengths) for lengths, _ in documents], map(len, ranges_of)
-    splits = [np.cumsum([0, *some]) for some in counts]
-    first, last = overlapping_tokens(*tokens, *splits, *flat.T)
-    found = [list(range(a, b)) for a, b in zip(first, last, strict=True)]
-    assert found == wanted
 
 
 PLAIN = {

@@ -182,12 +182,6 @@ def test_windows_that_are_missing_cost_their_document_alone(tokenizer):
         assert block.part.records == documents
 
 
-def test_another_tokenizer_is_refused_by_name():
-    data = framed([example(input_ids=[2, 3]), example(input_ids=[2, 3], tokenizer=b"other")])
-    with pytest.raises(ValueError, match=r"file: the example at byte \d+ comes from another"):
-        read_back(data, TextSpec(8))
-
-
 @given(
     counts=st.lists(st.integers(1, 4), max_size=12),
     part_docs=st.integers(1, 5),

@@ -128,13 +128,6 @@ def test_a_field_of_100_megabytes_is_rejected_alone(tmp_path, suffix, caplog):
     assert (rejected.source, rejected.reason) == (f"{path}:{place}", "record too large")
 
 
-def test_a_document_of_the_largest_size_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "MOST_RECORD_BYTES", BOUND)
-    path = tmp_path / "in.txt"
-    path.write_bytes(b"y" * (BOUND - 1) + b"\n" + b"z" * BOUND)
-    assert [text for block in read(path, 100) for text in block.texts] == ["y" * 39, "z" * 40]
-
-
 WITH_EXTRA = Columns(id="id", extra=pa.schema([("x", pa.string())]))
 BOUNDS = {
     lines: ("MOST_PART_BYTES", "MOST_RECORD_BYTES"),
