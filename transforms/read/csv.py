@@ -95,6 +95,7 @@ class RecordCutter:
         self.is_open = False
         self.open_line = 0  # of the quote that opened last
         self.line = 1
+        self.length = 0  # bytes of the record that is not ended
 
     def ends(self, data: bytes) -> np.ndarray:
         """int64 `[ends]` of records in a piece."""
@@ -114,7 +115,9 @@ class RecordCutter:
         borders = np.array([place for one in found for place in one.span()], np.int64)
         ends = lines.line_ends(data) + before
         outside = np.searchsorted(borders, ends - 1, side="right") % 2 == 0
-        return ends[outside] - before
+        ends = ends[outside] - before
+        self.length = len(data) - int(ends[-1]) if len(ends) else self.length + len(data)
+        return ends
 
 
 # What brings the pattern into quotes, or behind a quote that may be half of a pair, where a piece
@@ -202,14 +205,31 @@ def block_records(spec: BlockSpec, block_bytes: int, quoting: Dialect) -> Iterat
 
 
 def file_records(
-    piece: Slice, compression: str | None, size: int, quoting: Dialect = QUOTED
+    piece: Slice, compression: str | None, size: int, quoting: Dialect = QUOTED, first: bool = False
 ) -> Iterator[CsvRecords]:
-    """Whole records from a file's start, some `size` bytes at a time."""
+    """Whole records from a file's start, some `size` bytes at a time.
+
+    A quote that the largest record does not close is logged; where only the `first` records are
+    asked for, it is an InputError.
+    """
     path = piece.info.path
     quoting, pieces = dialect_of(path, stored_pieces(piece, compression, size), quoting)
     cutter, header = RecordCutter(quoting), quoting.header
     limit = f"{lines.MOST_RECORD_BYTES >> 20} MiB"
-    every = whole_records(piece, quoting.before, pieces, cutter.ends)
+
+    def ends(data: bytes) -> np.ndarray:
+        before, found = cutter.length, cutter.ends(data)
+        if before <= lines.MOST_RECORD_BYTES < cutter.length and cutter.is_open:
+            problem = (
+                f"{path}: the quote in line {cutter.open_line} is not closed within {limit}, is it "
+                f"left open? ({NO_QUOTES})"
+            )
+            if first:
+                raise InputError(problem, "csv_quoting")
+            _LOG.warning("%s", problem)
+        return found
+
+    every = whole_records(piece, quoting.before, pieces, ends)
     nothing = Lines(piece.file, path, quoting.before, b"", NO_STARTS)  # but perhaps a mark
     for found in chain([*islice(every, 1)] or [nothing], every):
         is_open = found.is_open and cutter.is_open
@@ -218,11 +238,6 @@ def file_records(
                 f"{path} ends within a record of over {limit}: is a quote left open in line "
                 f"{cutter.open_line}? ({NO_QUOTES})",
                 "csv_quoting",
-            )
-        if found.too_large and quoting.has_quotes:
-            _warn_once(
-                f"{path}: the record at byte {found.offset} has over {limit}, is a quote left open "
-                f"there? ({NO_QUOTES})"
             )
         if is_open and cutter.line > cutter.open_line + 1:
             _warn_once(
@@ -286,9 +301,11 @@ def csv_header(file: InputFile, quoting: Dialect) -> tuple[str, ...] | None:
     InputError: it has no header, or its first records quote fields with single quotes.
     """
     [piece] = file.as_block().slices
-    first = next(file_records(piece, file.compression, 1 << 16, quoting), None)
+    every = file_records(piece, file.compression, 1 << 16, quoting, first=True)
+    first = next(every, None)
     if first is None or not first.header:
         return None
+    first = first if first.count else next(every, first)
     header, mark = ",".join(first.header), required(first.quoting.separator, "separator")
     records = first.data[:_HEADER_BYTES].decode(errors="replace").splitlines()
     quoted = [*filter(_SINGLE_QUOTED.search, [header, *records])]

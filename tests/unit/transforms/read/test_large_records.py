@@ -123,9 +123,9 @@ def test_a_field_of_100_megabytes_is_rejected_alone(tmp_path, suffix, caplog):
     assert sorted(text for block in blocks for text in block.texts) == ["one", "two"]
     [rejected] = rejected_of(blocks)
     [told] = caplog.messages
-    place = len(b"text,id") + 1 + len(b"one,1") + 1
-    assert told.startswith(f"{path}: the record at byte {place} has over 64 MiB, is a quote left ")
-    assert (rejected.source, rejected.reason) == (f"{path}:{place}", "record too large")
+    assert told.startswith(f"{path}: the quote in line 3 is not closed within 64 MiB, is it left ")
+    place = f"{path}:{len(b'text,id') + 1 + len(b'one,1') + 1}"
+    assert (rejected.source, rejected.reason) == (place, "record too large")
 
 
 WITH_EXTRA = Columns(id="id", extra=pa.schema([("x", pa.string())]))
