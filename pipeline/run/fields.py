@@ -321,7 +321,7 @@ def _check_values(
 ) -> None:
     """Refuses JSON whose values a requested field cannot take, or an extra one only by its type."""
     _check_types(every, columns)
-    for fields in json_fields if len(json_fields) > 1 else ():  # of which none may be lost
+    for fields in json_fields:  # of which none may be lost
         if len(fields.records) > 1:
             _check_types(fields, columns)
     for field in columns.extra or ():
