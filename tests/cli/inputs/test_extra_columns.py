@@ -136,18 +136,6 @@ def test_they_stand_beside_every_kind_of_vector_and_are_repeated_for_windows(run
         assert rows_of(output, kind)[-1]["text"] == "one"
 
 
-def test_lists_of_json_pass_through_beside_words(run):
-    tags, numbers = [["NN", None, "VB"], [], None, ["ä"]], [[1.5, 2], [3], None, []]
-    lines = [{"text": ["the", "bank"], "tags": tags[n], "n": numbers[n]} for n in range(4)]
-    lines += [{"text": "a", "tags": "NN"}, {"text": "a", "tags": [1]}]
-    flags = {"extra_columns": "tags:list_string,n:list_float64", "granularity": "word"}
-    output = run({"in.jsonl": lines}, **flags)
-    found = rows_of(output, "words")
-    assert [row["tags"] for row in found] == [*tags, None, ["1"]]
-    assert [row["n"] for row in found] == [*numbers, None, None]
-    assert record(output)["unfit"] == {"tags": 1}
-
-
 @pytest.mark.parametrize(
     ("asked", "message"),
     [

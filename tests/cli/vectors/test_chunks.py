@@ -160,35 +160,6 @@ def test_a_chunk_has_the_vector_of_prompt_context_and_text(
     assert "chunk_context" not in others["vectors"]
 
 
-def test_late_chunks_leave_the_context_out_of_their_mean(run, tiny_bundle, source):
-    flags = {"chunk": "sentence", "prompt": "red: ", "keep_text": True}
-    flags |= {"max_seq_length": 64, "no_normalize": True, "chunk_context": "title,document"}
-    output = run(source, **flags)
-    plain = rows(run(source, "plain", **flags | {"chunk_context": "document"}))
-    found = rows(output)
-    for name in ("id", "chunk", "start", "stop", "text"):
-        assert found[name] == plain[name], name
-    encoder = bert_embed.load(tiny_bundle)
-    for document in TITLED:
-        own = [row for row, name in enumerate(found["id"]) if name == document["id"]]
-        context = (document["title"] or "").strip()
-        text = f"{context} {document['text']}" if context else document["text"]
-        shift = len(text) - len(document["text"])
-        tokens = encoder.units(text, prompt="red: ", max_seq_length=64)
-        wanted = [
-            tokens.vectors[
-                (tokens.starts >= found["start"][row] + shift)
-                & (tokens.stops <= found["stop"][row] + shift)
-            ].mean(0)
-            for row in own
-        ]
-        np.testing.assert_allclose(vectors(output)[own], wanted, atol=1e-5)
-    # In windows, each of which has the context before it, no chunk is lost.
-    output = run(source, "windows", **flags | {"max_seq_length": 16, "chunk": "sentence:40"})
-    assert " ".join(rows(output)["text"]).split() == " ".join(found["text"]).split()
-    assert np.isfinite(vectors(output)).all()
-
-
 def test_a_long_context_is_cut_and_counted_and_chunks_leave_room(run, tiny_bundle):
     text = "the bank of a river. " * 12
     titles = {"long": "river bank " * 40, "word": "x" * 90, "short": "red star"}

@@ -79,21 +79,6 @@ def test_the_digest_covers_name_size_and_time():
     assert listing_digest(listing([1, 2, 3])) == listing_digest(files)
 
 
-SUFFIXES = {
-    **{"a.NDJSON.GZ": ("jsonl", "gzip"), "a.jsonl": ("jsonl", None), "a.txt": ("text", None)},
-    **{"b.jsonl.zst": ("jsonl", "zstd"), "b.txt.bz2": ("text", "bzip2")},
-    **dict.fromkeys(("notes.md", "readings"), ("text", None)),
-}
-
-
-def test_format_and_compression_go_by_suffix(tmp_path):
-    for name in SUFFIXES:
-        (tmp_path / name).write_bytes(b"")
-    files = list_input([str(tmp_path)]).files
-    assert [(file.format, file.compression) for file in files] == list(SUFFIXES.values())
-    assert {file.format for file in list_input([str(tmp_path)], "jsonl").files} == {"jsonl"}
-
-
 @pytest.mark.parametrize("name", ["a.txt.xz", "a.txt.lz4", "texts.zip", "texts.tar.gz", "a.TAR"])
 def test_other_compressions_and_archives_are_refused_by_name(tmp_path, name):
     (tmp_path / name).write_bytes(b"")

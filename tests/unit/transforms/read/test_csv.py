@@ -13,8 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bert_embed.storage.files import stat
-from bert_embed.transforms.listing import list_input
-from bert_embed.transforms.parts import Slice, plan_blocks
+from bert_embed.transforms.parts import Slice
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.csv import QUOTED, Dialect, RecordCutter, file_records
 from tests.support.blocks import read_input, rejected_of, texts_of
@@ -146,16 +145,6 @@ def test_small_files_share_a_block_each_with_its_own_header(tmp_path):
     assert block.ids.to_pylist() == [str(number) for number in range(5)]
     assert [len(each) for each in read_input(tmp_path, Columns(id="id"), block_bytes=30)] != [5]
     assert texts_of(read_input(tmp_path / "7.csv", Columns(csv_header=("id", "text")))) == []
-
-
-def test_a_large_file_is_one_block_of_many_parts(tmp_path):
-    rows = [f'"text\n{number}",{number}\n' for number in range(300)]
-    (tmp_path / "in.csv").write_text("text,id\n" + "".join(rows))
-    [spec] = plan_blocks(list_input([str(tmp_path)]).first(None), 200)
-    assert (spec.number, spec.spread) == (0, True)
-    found = read_input(tmp_path, block_bytes=200)
-    assert texts_of(found) == [f"text\n{number}" for number in range(300)]
-    assert {each.part.end_of_file for each in found} - {None} == {300}
 
 
 @pytest.mark.parametrize("limit", [1, 7, 299, 300, 5000])
