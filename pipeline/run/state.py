@@ -115,7 +115,7 @@ def _input(run: EmbedRun) -> RunInput:
         text_b_column=columns.text_b,
         extra_columns=extra and {column.name: str(column.type) for column in extra},
         limit=run.options.limit,
-        skip_existing=earlier_of(run.work.earlier),
+        skip_existing=earlier_of(run.work.earlier) if run.work.earlier else None,
     )
 
 
