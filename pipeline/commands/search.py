@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import orjson
@@ -144,33 +145,20 @@ def _with_texts(
 
 def _newest_hits(newest: NewestRows, queries: Sequence[Any], k: int) -> list[list[Hit]]:
     """The best hits of each query, without documents that a later output has or deletes."""
-    most = k
-    while True:
-        hits_of = [
+    hits_of = []
+    for number, (output, vectors) in enumerate(zip(newest.outputs, queries, strict=True)):
+        among = None if newest.has_all(number) else partial(newest.are_newest, number)
+        if among is not None:
+            among(())  # the ids of later outputs are read here, not by each thread
+        hits_of.append(
             nearest(
-                *(output.folder, output.settings, vectors, most, newest.granularity),
+                *(output.folder, output.settings, vectors, k, newest.granularity),
+                among=among,
                 finished=output.finished,
                 extra=output.record.input.extra_columns or {},
             )
-            for output, vectors in zip(newest.outputs, queries, strict=True)
-        ]
-        left = [
-            [
-                list(itertools.compress(few, newest.are_newest(number, [hit.id for hit in few])))
-                for few in hits
-            ]
-            for number, hits in enumerate(hits_of)
-        ]
-        best = _best(left, k)
-        # Old versions may have taken the places of others that are among the best.
-        is_complete = all(
-            len(new) >= k or len(few) < most or (len(top) == k and few[-1].score < top[-1].score)
-            for hits, without_old in zip(hits_of, left, strict=True)
-            for few, new, top in zip(hits, without_old, best, strict=True)
         )
-        if is_complete:
-            return best
-        most *= 4
+    return _best(hits_of, k)
 
 
 def _best(of_outputs: Sequence[list[list[Hit]]], k: int) -> list[list[Hit]]:
