@@ -253,6 +253,12 @@ def check_fields(
             check_names(fields.place, fields.names, columns)
 
 
+_FROM_PYTHON = (
+    "python3 -c 'import ast, json, sys; [print(json.dumps(ast.literal_eval(line))) for line in "
+    "sys.stdin]' < FILE > NEW.jsonl"
+)
+
+
 def _check_is_json(files: list[InputFile]) -> None:
     """Refuses files of JSON in which no record was found, unless they are blank."""
     file = next((one for one in files if first_lines(one).data), None)
@@ -261,7 +267,10 @@ def _check_is_json(files: list[InputFile]) -> None:
     place, start = f"--input {file.info.path}", first_lines(file).text
     if utf8_detail(start) is not None:
         raise UsageError(f"{place} is not UTF-8: {AS_UTF8}")
-    cure = of_packed(f"of strings, {STRINGS} FILE > NEW.jsonl", file.compression)
+    cure = f"of strings, {STRINGS} FILE > NEW.jsonl"
+    if start.lstrip().startswith(b"{'"):
+        cure = f"of what Python prints, {_FROM_PYTHON}"
+    cure = of_packed(cure, file.compression)
     raise UsageError(
         f"{place} does not begin with JSON lines: each line must be one object ({cure})"
     )

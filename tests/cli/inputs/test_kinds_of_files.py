@@ -142,7 +142,7 @@ BY_ID = {each["id"]: each["text"] for each in DOCUMENTS}
         ("a.json", [{"update": {"_id": "7"}}, {"doc": DOCUMENTS[0]}], "bulk API before each"),
         ("a.json", [{"queries": {"q": "a b"}, "corpus": BY_ID}], "jq -c '.corpus | to_entries[]"),
         ("a.json", [BY_ID], "if it holds texts by their ids: jq -c 'to_entries[] | {id: .key,"),
-        ("a.json", f"{DOCUMENTS[0]}\n" * 2, "does not begin with JSON lines: each"),
+        ("a.json", f"{DOCUMENTS[0]}\n" * 2, "of what Python prints, python3 -c 'import ast, json,"),
         ("a.json", [{"id": 1, "text": {"en": "a b"}}], "is an object in the first records of"),
         ("a.json", [{"id": 1, "text": [{"a": "b"}]}], "a list of no strings in the first"),
         ("a.json", '[{"text": [{"a": "b"}]}]', 'if type == "array" then .[] else . end | .text[]'),
