@@ -120,11 +120,15 @@ def test_pairs_of_json_lines(read):
     ]
 
 
-def test_files_of_both_kinds_in_a_run_with_pairs(tmp_path):
+def test_small_files_of_a_block_keep_their_own_pairs_and_words(tmp_path):
     """A file that can have no pairs has empty second texts."""
     (tmp_path / "a.jsonl").write_text('{"text": "one", "b": "two"}\n')
-    (tmp_path / "b.txt").write_text("three ||| four\n")
-    assert [each.texts_b for each in read_input(tmp_path, Columns(text_b="b"))] == [["two"], [""]]
+    (tmp_path / "b.jsonl").write_text('{"text": ["two", "three"]}\n')
+    (tmp_path / "c.txt").write_text("three ||| four\n")
+    first, second = read_input(tmp_path, Columns(text_b="b"))
+    assert (first.texts, first.texts_b) == (["one", "two three"], ["two", ""])
+    assert first.words == [None, ["two", "three"]]
+    assert (second.texts_b, second.words) == ([""], None)
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
@@ -165,11 +169,3 @@ def test_lists_of_words(read):
         *((name, "text is not a string or a list of strings") for name in "efg"),
     ]
     assert not any(each.blank for each in block.part.rejected)
-
-
-def test_small_files_of_a_block_keep_their_own_words(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
-    (tmp_path / "b.jsonl").write_text('{"text": ["two", "three"]}\n')
-    (block,) = read_input(tmp_path)
-    assert block.texts == ["one", "two three"]
-    assert block.words == [None, ["two", "three"]]
