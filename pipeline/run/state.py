@@ -255,18 +255,7 @@ def _rows_stay(run: EmbedRun, record: RunRecord) -> bool:
     """
     if run.source.expired or is_final(record):
         return True
-    if run.load is None or run.load.replaces:
-        return False
-    with _table_errors():
-        return has_load_job(run.load)
-
-
-@contextmanager
-def _table_errors() -> Iterator[None]:
-    try:
-        yield
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+    return run.load is not None and not run.load.replaces and has_load_job(run.load)
 
 
 def again_lines(run: EmbedRun) -> list[str]:
@@ -373,8 +362,7 @@ def _complete(run: EmbedRun, state: OutputState) -> RunRecord | None:
     listing = f"{listing_hash(state.files):016x}"
     if listing != record.numbers.listing or len(state.parts) < record.numbers.counts.parts:
         return None
-    with _table_errors():
-        return record if refused or load is None or is_loaded(load, record.loads) else None
+    return record if refused or load is None or is_loaded(load, record.loads) else None
 
 
 def _unskipped_blocks(run: EmbedRun, state: OutputState) -> set[int]:
