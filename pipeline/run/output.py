@@ -46,22 +46,16 @@ class OutputState:
     @cached_property
     def _read(self) -> tuple[RunRecord | None, bool]:
         with self.errors():
+            data = read_bytes(self.folder.record)
+            if data is None or is_torn(data):
+                return None, data is not None
             try:
-                data = read_bytes(self.folder.record)
-                if data is None or is_torn(data):
-                    return None, data is not None
-                try:
-                    return parse_record(data, self.folder.record), False
-                except InputError:
-                    # Another program may have a run.json, too.
-                    if self._overwrite and (is_of_run(data) or self.folder.recorded_parts()):
-                        return None, True
-                    raise
+                return parse_record(data, self.folder.record), False
             except InputError as error:
-                # A missing package is named with its installation, which no other folder spares.
-                spared = not isinstance(error.__cause__, ImportError)
-                advice = "; choose another folder" if spared else ""
-                raise UsageError(f"{self.name} cannot be used: {error}{advice}") from error
+                # Another program may have a run.json, too.
+                if self._overwrite and (is_of_run(data) or self.folder.recorded_parts()):
+                    return None, True
+                raise InputError(f"{error}; choose another folder") from error
 
     @cached_property
     def run(self) -> str | None:
