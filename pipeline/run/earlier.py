@@ -206,14 +206,8 @@ def _earlier(
     files, sizes = key_files(present)
     result = record.result
     written = result.written if result else {}
-    repair = "`bert-embed verify --repair` writes them again"
     deletes = record.is_done and DELETED in written
     deleted = files_of_kind(present, DELETED, ".parquet") if deletes else {}
-    if deletes and len(deleted) != written[DELETED].files:
-        raise UsageError(
-            f"--skip_existing {place} lacks files of {DELETED}/, so documents that it deletes "
-            f"would count as there: {repair}"
-        )
     _check_same(place, record.settings, vectors)
     if files is None and kinds_of(record.settings) == ("token",):
         raise UsageError(
@@ -222,21 +216,21 @@ def _earlier(
         )
     others = (name for name in written if name not in (REJECTED, DELETED))
     kind = (files and files[0]) or next(others, "")
-    wrote = written.get(kind, Written(files=0, bytes=0, rows=0))
-    found = len(sizes), sum(sizes.values())
-    # Files of a kind that readers refuse: the ids are not all there.
-    if record.is_done and found != (wrote.files, wrote.bytes):
-        raise UsageError(
-            f"--skip_existing {place} holds {counted(found[0], 'file')} of "
-            f"{counted(found[1], 'byte')} in {kind}/, its run wrote {wrote.files} of "
-            f"{wrote.bytes}: {repair}"
-        )
+    # Else the ids are not all there, or those that are deleted count as there.
+    for folder, found in ((kind, sizes), (DELETED, deleted)) if record.is_done else ():
+        wrote, size = written.get(folder, Written(0, 0, 0)), sum(found.values())
+        if (len(found), size) != (wrote.files, wrote.bytes):
+            raise UsageError(
+                f"--skip_existing {place} holds {counted(len(found), 'file')} of "
+                f"{counted(size, 'byte')} in {folder}/, its run wrote {wrote.files} of "
+                f"{wrote.bytes}: `bert-embed verify --repair` writes them again"
+            )
     return EarlierOutput(
         number=number,
         place=place,
         files=files or ("", ""),
         digest=sizes_digest(sizes | deleted),
-        documents=found[1] // _ROW_BYTES if result is None else result.counts.embedded,
+        documents=sum(sizes.values()) // _ROW_BYTES if result is None else result.counts.embedded,
         complete=record.is_done,
         run=record.run,
         deletes=deletes,
@@ -247,10 +241,7 @@ def _earlier(
 
 def _record(folder: str, is_named: bool) -> RunRecord | None:
     """The record of a folder; None if it holds no vectors, and was not named itself."""
-    try:
-        record = read_record(folder)
-    except InputError as error:
-        raise UsageError(f"--skip_existing {folder} cannot be compared: {error}") from error
+    record = read_record(folder)
     if record is None or (record.vectors is None and is_named):
         raise UsageError(f"--skip_existing {folder} holds examples of `tokenize`, not vectors")
     return None if record.vectors is None else record

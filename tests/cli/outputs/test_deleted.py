@@ -222,5 +222,5 @@ def test_damaged_deleted_ids_are_one_problem_and_written_again(tmp_path, run, ti
     say_status(out / NAMES[1], "done")
     shutil.rmtree(out / NAMES[1] / "deleted")
     third = write(tmp_path / "3.jsonl", THIRD)
-    message = f"--skip_existing {out}/{NAMES[1]} lacks files of deleted/"
+    message = f"--skip_existing {out}/{NAMES[1]} holds 0 files of 0 bytes in deleted/"
     run.refused(third, message, "out/3", skip_existing=out)
