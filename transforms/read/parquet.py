@@ -287,6 +287,7 @@ _MOST_BATCH_BYTES = 32 << 20  # of the columns that are read, by the mean of the
 # rows. A column of large values in a large row group may be one page, of which memory holds copies.
 _MOST_CHUNK_BYTES, _MOST_MEAN_BYTES = 256 << 20, 256 << 10
 _MOST_BLIND_ROWS = 32  # in a batch of a larger row group: a few rows may have most of its bytes
+_TABLE_BYTES = 8 << 20  # of smaller batches that are joined
 _LISTED_BYTES = 8  # of a value in a list, for which a file may need less than a bit
 _POINTER_BYTES = 1 << 10  # a larger file is no pointer of Git LFS
 _BUFFER = 1 << 20  # of a column; without one all of it is read at once
@@ -411,15 +412,22 @@ def _read_rows(piece: Slice, columns: Columns, batch_rows: int) -> Iterator[Parq
         counts = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
         groups, at = _touched(counts, piece)
         rows = min(_batch_rows(piece.info, raw, file, groups, columns), batch_rows)
+        held: list[pa.Table] = []
+        size = 0
         for batch in file.iter_batches(rows, row_groups=groups, columns=columns.names):
             start, stop = max(piece.start - at, 0), min(piece.stop - at, batch.num_rows)
+            at += batch.num_rows
             if start < stop:
                 inside = batch.slice(start, stop - start)
                 names = [name for name in columns.names if type_of(inside.schema, name)]
-                table = pa.table([_column(inside, name) for name in names], names)
-                yield ParquetRows(piece.file, path, at + start, table)
-            at += batch.num_rows
-            if at >= piece.stop:
+                held.append(pa.table([_column(inside, name) for name in names], names))
+                size += held[-1].nbytes
+            is_end = at >= piece.stop
+            if held and (is_end or size >= _TABLE_BYTES):
+                table = pa.concat_tables(held).combine_chunks()
+                yield ParquetRows(piece.file, path, min(at, piece.stop) - len(table), table)
+                held, size = [], 0
+            if is_end:
                 return
     raise InputError(
         f"{path} cannot be read as Parquet: its pages end at row {at:,}, its footer promises "

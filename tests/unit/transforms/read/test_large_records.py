@@ -131,7 +131,7 @@ def test_a_field_of_100_megabytes_is_rejected_alone(tmp_path, suffix, caplog):
 WITH_EXTRA = Columns(id="id", extra=pa.schema([("x", pa.string())]))
 BOUNDS = {
     lines: ("MOST_PART_BYTES", "MOST_RECORD_BYTES"),
-    parquet: ("_MOST_BATCH_BYTES", "_MOST_CHUNK_BYTES", "_MOST_MEAN_BYTES"),
+    parquet: ("_MOST_BATCH_BYTES", "_MOST_CHUNK_BYTES", "_MOST_MEAN_BYTES", "_TABLE_BYTES"),
 }
 
 
