@@ -211,10 +211,7 @@ class BegunBlocks:
 def begun_blocks(
     folder: OutputFolder, specs: Iterable[BlockSpec]
 ) -> Iterator[BlockSpec | BegunBlocks]:
-    """Gives blocks of which nothing is written as they are, but all others some at a time.
-
-    Files to cut are among these: they go to workers of their own.
-    """
+    """Gives blocks of which nothing is written as they are, and all others some at a time."""
     parts, files = defaultdict[int, list[int]](list), defaultdict[int, list[tuple[str, int]]](list)
     sizes, recorded = folder.listed()
     for block, part in recorded:
@@ -230,7 +227,7 @@ def begun_blocks(
     held: list[BlockSpec] = []
     slices = 0
     for spec in specs:
-        if spec.number not in parts and not spec.spread:
+        if spec.number not in parts:
             yield spec
             continue
         held.append(spec)

@@ -1,5 +1,6 @@
 """Plans the blocks of a run."""
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,8 @@ from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.parts import BlockSpec, InputFile, PlannedWork, ReadPart, plan_blocks
 from bert_embed.transforms.read.reader import cut_file
 from bert_embed.transforms.steps import RedactErrors, Step, activity
+
+_ALONE = 2000  # blocks that travel alone, enough for all workers: a thousand bytes of memory each
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,9 @@ class PlanBlocks(Step):
         begun = plan.begun | "SpreadBegun" >> beam.Reshuffle() | "Look" >> look
         specs = (plan.specs, begun.specs) | "Specs" >> beam.Flatten()
         return {
-            "specs": specs | "Spread" >> beam.Reshuffle(),
+            "specs": specs
+            | "Spread" >> beam.Reshuffle()
+            | "Unpack" >> beam.FlatMap(pickle.loads).with_output_types(BlockSpec),
             "finished": begun.finished,
             "begun": begun.begun,
             "planned": plan.planned,
@@ -65,7 +70,7 @@ class _Plan(beam.DoFn):
     def process(
         self, impulse: bytes
     ) -> Iterator[
-        BlockSpec
+        bytes
         | beam.pvalue.TaggedOutput[Literal["planned"], PlannedWork]
         | beam.pvalue.TaggedOutput[Literal["begun"], BegunBlocks]
     ]:
@@ -78,11 +83,9 @@ class _Plan(beam.DoFn):
                 )
             files = listing.files
             specs = partial(plan_blocks, files, self.request.block_bytes)
-            for one in begun_blocks(self.folder, specs()):
-                if isinstance(one, BlockSpec):
-                    yield one
-                else:
-                    yield beam.pvalue.TaggedOutput("begun", one)
+            for blocks in packed_blocks(begun_blocks(self.folder, specs())):
+                is_packed = isinstance(blocks, bytes)
+                yield blocks if is_packed else beam.pvalue.TaggedOutput("begun", blocks)
         yield beam.pvalue.TaggedOutput("planned", planned_work(files, specs()))
 
 
@@ -97,7 +100,7 @@ class _Look(beam.DoFn):
     def process(
         self, begun: BegunBlocks
     ) -> Iterator[
-        BlockSpec
+        bytes
         | beam.pvalue.TaggedOutput[Literal["finished"], BlockRecord]
         | beam.pvalue.TaggedOutput[Literal["begun"], BlockSpec]
     ]:
@@ -106,10 +109,31 @@ class _Look(beam.DoFn):
             if spec.done:
                 yield beam.pvalue.TaggedOutput("begun", spec)
             if not spec.complete and not spec.spread:
-                yield spec
+                yield pickle.dumps([spec])
             elif not spec.complete:
                 with RedactErrors("read"):
-                    yield from cut_file(spec, self.read_parts, self.folder)
+                    for part in cut_file(spec, self.read_parts, self.folder):
+                        yield pickle.dumps([part])
+
+
+def packed_blocks(blocks: Iterable[BlockSpec | BegunBlocks]) -> Iterator[bytes | BegunBlocks]:
+    """Blocks of which nothing is written, pickled, the later ones some together.
+
+    What is begun, and files to cut, go to workers of their own.
+    """
+    together: list[BlockSpec] = []
+    for block in blocks:
+        if isinstance(block, BegunBlocks):
+            yield block
+        elif block.spread:
+            yield BegunBlocks([block], {block.number: []})
+        else:
+            together.append(block)
+            if len(together) > block.number // _ALONE:
+                yield pickle.dumps(together)
+                together = []
+    if together:
+        yield pickle.dumps(together)
 
 
 def planned_work(files: Sequence[InputFile], specs: Iterable[BlockSpec]) -> PlannedWork:

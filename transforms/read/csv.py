@@ -43,11 +43,12 @@ from bert_embed.transforms.read.records import (
     extra_reader,
     record_of,
 )
-from bert_embed.transforms.read.streams import check_encoding
+from bert_embed.transforms.read.streams import check_encoding, unescaped
 
 _TAB_SEPARATED = re.compile(
     r"\.(?:tsv|tab)(?:-\d+-of-\d+)?(?:\.[a-z0-9]+(?:-\d+-of-\d+)?)?$", re.IGNORECASE
 )
+_QUOTE, _LINE_FEED, _SPACE = ord('"'), ord("\n"), ord(" ")
 _DELIMITERS = ",;\t|\x01"  # of equally frequent ones the first
 _HEADER_BYTES = 1 << 16  # at the start of a file, in which its header is looked for
 # The first record, whichever the delimiter is: quotes open a field only where one begins.
@@ -74,55 +75,98 @@ QUOTED = Dialect()
 class RecordCutter:
     """Finds the ends of records, line feeds outside quotes, in a file that is read in pieces.
 
-    A quote opens a field only where one begins, as in Python's csv module; within quotes, two
+    A quote opens a field only where a field begins, as in Python's csv module; within quotes, two
     quotes mean one. Lines are counted from 1.
     """
 
     def __init__(self, quoting: Dialect) -> None:
-        self._separator = required(quoting.separator, "separator").encode()
-        self._escape = (quoting.escape or "").encode()
-        self._spaces = b" " * quoting.skips_spaces
-        mark, escape = re.escape(self._separator), re.escape(self._escape)
-        escaped = [escape + rb"[\s\S]"] * bool(escape)
-        inner = b"|".join([b'[^"' + escape + b"]++", b'""', *escaped])
-        # What begins with a letter is found ten times as fast.
-        quote = rb'(?<=[%b\n]) *"' if self._spaces else rb'"(?<=[%b\n]")'
-        quoted = quote % mark + rb'()(?:%b)*+(")?' % inner
-        # Behind an escaped character, which is within a field, quotes are letters.
-        kinds = [*[quoted] * quoting.has_quotes, *(e + b'[" ]*+' for e in escaped)]
-        self._pattern = re.compile(b"|".join(kinds) or b"(?!)")
-        self._before = b"\n"  # what brings the pattern to where the last piece ended
+        self._delimiter = ord(required(quoting.separator, "separator"))
+        self._quoting = quoting
+        self._before = _LINE_FEED
+        # Whether the last byte was a quote that ended quoted text, unless one more follows it.
+        self._just_closed = False
         self.is_open = False
         self.open_line = 0  # of the quote that opened last
         self.line = 1
         self.length = 0  # bytes of the record that is not ended
 
     def ends(self, data: bytes) -> np.ndarray:
-        """int64 `[ends]` of records in a piece."""
-        text, before = self._before + data, len(self._before)
-        slashes = len(text) - len(text.rstrip(self._escape))
-        half, text = self._escape * (slashes % 2), text[: len(text) - slashes % 2]
-        found = list(self._pattern.finditer(text, 1))
-        state = b"x"
-        if found and found[-1].end() == len(text):
-            state = _AT_END.get(found[-1].lastindex, state)
-        elif text.rstrip(self._spaces)[-1:] in (self._separator, b"\n"):
-            state = b"\n"
-        self._before, self.is_open = state + half, state == _AT_END[1]
-        if self.is_open and found[-1].start(1) > before:
-            self.open_line = self.line + text.count(b"\n", before, found[-1].start(1))
+        """int64 `[ends]` of records in a piece, which does not end between escape and escaped."""
+        if not data:
+            return np.empty(0, np.int64)
+        array = np.frombuffer(data, np.uint8)
+        quotes = np.flatnonzero(array == _QUOTE)[: None if self._quoting.has_quotes else 0]
+        line_feeds = np.flatnonzero(array == _LINE_FEED)
+        if self._quoting.escape is not None:
+            quotes = unescaped(array, quotes, self._quoting.escape)
+            line_feeds = unescaped(array, line_feeds, self._quoting.escape)
+        borders = self._borders(array, quotes)
+        within = (np.searchsorted(borders, line_feeds) + self.is_open) % 2
+        self.is_open ^= bool(len(borders) % 2)
+        if self.is_open:
+            # The last that opens, but for the second of a pair.
+            previous = np.append(-1 if self._just_closed else -2, borders)[-2::-2]
+            if len(opened := borders[::-2][borders[::-2] - previous > 1]):
+                self.open_line = self.line + data.count(b"\n", 0, opened[0])
         self.line += data.count(b"\n")
-        borders = np.array([place for one in found for place in one.span()], np.int64)
-        ends = lines.line_ends(data) + before
-        outside = np.searchsorted(borders, ends - 1, side="right") % 2 == 0
-        ends = ends[outside] - before
+        self._just_closed = not self.is_open and len(borders) > 0 and borders[-1] == len(data) - 1
+        if self._quoting.escape is not None and not len(
+            unescaped(array, np.array([len(data) - 1]), self._quoting.escape)
+        ):
+            self._before = 0
+        elif not self._quoting.skips_spaces:
+            self._before = data[-1]
+        elif before := data.rstrip(b" "):
+            self._before = before[-1]
+        ends = line_feeds[within == 0] + 1
         self.length = len(data) - int(ends[-1]) if len(ends) else self.length + len(data)
         return ends
 
+    def _borders(self, array: np.ndarray, quotes: np.ndarray) -> np.ndarray:
+        """Quotes where quoted text begins or ends; of a pair within it, both or none."""
+        openers = quotes[1::2] if self.is_open else quotes[::2]
+        previous = self._previous(array, openers)
+        if len(openers) and openers[0] == 0:
+            # A quote before it that ended nothing is a letter of a field without quotes.
+            ended = self._before != _QUOTE or self._just_closed
+            previous[0] = self._before if ended else 0
+        begins = (previous == self._delimiter) | (previous == _LINE_FEED) | (previous == _QUOTE)
+        return quotes if begins.all() else self._borders_one_by_one(array, quotes.tolist())
 
-# What brings the pattern into quotes, or behind a quote that may be half of a pair, where a piece
-# ends with the group of such.
-_AT_END: dict[int | None, bytes] = {1: b'\n"', 2: b'\n""'}
+    def _previous(self, array: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """The byte before each place; that before spaces, if these are skipped there."""
+        previous = array[places - 1]
+        if self._quoting.escape is not None:
+            plain = unescaped(array, places - 1, self._quoting.escape)
+            previous[~np.isin(places - 1, plain)] = 0
+        for at in np.flatnonzero(previous == _SPACE) if self._quoting.skips_spaces else ():
+            before = array[: places[at]].tobytes().rstrip(b" ")[-1:]
+            last = before[0] if before else self._before
+            if last in (self._delimiter, _LINE_FEED):
+                previous[at] = last
+        return previous
+
+    def _borders_one_by_one(self, array: np.ndarray, quotes: list[int]) -> np.ndarray:
+        """The same if quotes occur within fields that are not quoted."""
+        borders = []
+        is_open, paired = self.is_open, -1
+        for place, following in zip(quotes, [*quotes[1:], -1], strict=True):
+            if not is_open:
+                previous = int(self._previous(array, np.array([place]))[0])
+                previous = previous if place else self._before
+                is_open = previous in (self._delimiter, _LINE_FEED) or (
+                    place == 0 and self._just_closed
+                )
+                if is_open:
+                    borders.append(place)
+            elif place == paired:
+                continue
+            elif following == place + 1:
+                paired = following
+            else:
+                is_open = False
+                borders.append(place)
+        return np.array(borders, np.int64)
 
 
 def dialect_of(
@@ -214,6 +258,8 @@ def file_records(
     """
     path = piece.info.path
     quoting, pieces = dialect_of(path, stored_pieces(piece, compression, size), quoting)
+    if quoting.escape is not None:
+        pieces = _without_split_escapes(pieces, quoting.escape.encode())
     cutter, header = RecordCutter(quoting), quoting.header
     limit = f"{lines.MOST_RECORD_BYTES >> 20} MiB"
 
@@ -254,6 +300,17 @@ def file_records(
         elif found.offset == quoting.before:
             records = replace(records, before=quoting.before)
         yield replace(records, header=header or (), is_open=is_open)
+
+
+def _without_split_escapes(pieces: Iterable[bytes], escape: bytes) -> Iterator[bytes]:
+    """The same bytes, cut so that no escape is divided."""
+    held = b""
+    for piece in pieces:
+        held += piece
+        whole = len(held) - (len(held) - len(held.rstrip(escape))) % 2
+        yield held[:whole]
+        held = held[whole:]
+    yield held
 
 
 @functools.lru_cache

@@ -361,14 +361,16 @@ def of_mongodb(value: Any) -> Any:
     is_date = False
     while isinstance(value, dict) and value and next(iter(value)).startswith("$"):
         [kind, inner], *others = value.items()
-        if others:
-            break
-        if kind == "$binary" and isinstance(inner, dict):  # a UUID becomes one, other bytes stay
-            encoded: Any = inner.get("base64")
+        if kind == "$binary":  # a UUID becomes one, other bytes stay as they are written
+            old = {"base64": inner, "subType": value.get("$type")}  # of mongoexport before 4.2
+            written = inner if isinstance(inner, dict) else old
+            encoded: Any = written.get("base64")
             with suppress(ValueError, TypeError):
-                if inner.get("subType") == _UUID:
+                if str(written.get("subType")).zfill(2) == _UUID:
                     return str(uuid.UUID(bytes=base64.b64decode(encoded, validate=True)))
             return encoded
+        if others:
+            break
         value, is_date = inner, is_date or kind == "$date"
     if is_date:
         with suppress(ValueError, TypeError, OverflowError):
