@@ -43,12 +43,12 @@ from bert_embed.transforms.read.records import (
     extra_reader,
     record_of,
 )
-from bert_embed.transforms.read.streams import check_encoding, unescaped
+from bert_embed.transforms.read.streams import check_encoding
 
+_QUOTE, _LINE_FEED, _SPACE = ord('"'), ord("\n"), ord(" ")
 _TAB_SEPARATED = re.compile(
     r"\.(?:tsv|tab)(?:-\d+-of-\d+)?(?:\.[a-z0-9]+(?:-\d+-of-\d+)?)?$", re.IGNORECASE
 )
-_QUOTE, _LINE_FEED, _SPACE = ord('"'), ord("\n"), ord(" ")
 _DELIMITERS = ",;\t|\x01"  # of equally frequent ones the first
 _HEADER_BYTES = 1 << 16  # at the start of a file, in which its header is looked for
 # The first record, whichever the delimiter is: quotes open a field only where one begins.
@@ -82,6 +82,8 @@ class RecordCutter:
     def __init__(self, quoting: Dialect) -> None:
         self._delimiter = ord(required(quoting.separator, "separator"))
         self._quoting = quoting
+        escape = re.escape((quoting.escape or "").encode())
+        self._escaped = re.compile(escape + rb"[\s\S]") if escape else None
         self._before = _LINE_FEED
         # Whether the last byte was a quote that ended quoted text, unless one more follows it.
         self._just_closed = False
@@ -94,29 +96,24 @@ class RecordCutter:
         """int64 `[ends]` of records in a piece, which does not end between escape and escaped."""
         if not data:
             return np.empty(0, np.int64)
-        array = np.frombuffer(data, np.uint8)
+        # Escaped characters are letters.
+        text = data if self._escaped is None else self._escaped.sub(b"\0\0", data)
+        array = np.frombuffer(text, np.uint8)
         quotes = np.flatnonzero(array == _QUOTE)[: None if self._quoting.has_quotes else 0]
         line_feeds = np.flatnonzero(array == _LINE_FEED)
-        if self._quoting.escape is not None:
-            quotes = unescaped(array, quotes, self._quoting.escape)
-            line_feeds = unescaped(array, line_feeds, self._quoting.escape)
         borders = self._borders(array, quotes)
         within = (np.searchsorted(borders, line_feeds) + self.is_open) % 2
+        # Of what opens, the second of a pair goes on.
+        openers = borders[self.is_open :: 2]
+        previous = np.append(-1 if self._just_closed else -2, borders)[self.is_open :: 2]
+        if len(opened := openers[openers - previous[: len(openers)] > 1]):
+            self.open_line = self.line + data.count(b"\n", 0, opened[-1])
         self.is_open ^= bool(len(borders) % 2)
-        if self.is_open:
-            # The last that opens, but for the second of a pair.
-            previous = np.append(-1 if self._just_closed else -2, borders)[-2::-2]
-            if len(opened := borders[::-2][borders[::-2] - previous > 1]):
-                self.open_line = self.line + data.count(b"\n", 0, opened[0])
         self.line += data.count(b"\n")
         self._just_closed = not self.is_open and len(borders) > 0 and borders[-1] == len(data) - 1
-        if self._quoting.escape is not None and not len(
-            unescaped(array, np.array([len(data) - 1]), self._quoting.escape)
-        ):
-            self._before = 0
-        elif not self._quoting.skips_spaces:
-            self._before = data[-1]
-        elif before := data.rstrip(b" "):
+        if not self._quoting.skips_spaces:
+            self._before = text[-1]
+        elif before := text.rstrip(b" "):
             self._before = before[-1]
         ends = line_feeds[within == 0] + 1
         self.length = len(data) - int(ends[-1]) if len(ends) else self.length + len(data)
@@ -136,9 +133,6 @@ class RecordCutter:
     def _previous(self, array: np.ndarray, places: np.ndarray) -> np.ndarray:
         """The byte before each place; that before spaces, if these are skipped there."""
         previous = array[places - 1]
-        if self._quoting.escape is not None:
-            plain = unescaped(array, places - 1, self._quoting.escape)
-            previous[~np.isin(places - 1, plain)] = 0
         for at in np.flatnonzero(previous == _SPACE) if self._quoting.skips_spaces else ():
             before = array[: places[at]].tobytes().rstrip(b" ")[-1:]
             last = before[0] if before else self._before
@@ -302,6 +296,12 @@ def file_records(
         yield replace(records, header=header or (), is_open=is_open)
 
 
+@functools.lru_cache
+def _warn_once(message: str) -> None:
+    """Logs it once a process: the plan, the job and the report each read the file."""
+    _LOG.warning("%s", message)
+
+
 def _without_split_escapes(pieces: Iterable[bytes], escape: bytes) -> Iterator[bytes]:
     """The same bytes, cut so that no escape is divided."""
     held = b""
@@ -311,12 +311,6 @@ def _without_split_escapes(pieces: Iterable[bytes], escape: bytes) -> Iterator[b
         yield held[:whole]
         held = held[whole:]
     yield held
-
-
-@functools.lru_cache
-def _warn_once(message: str) -> None:
-    """Logs it once a process: the plan, the job and the report each read the file."""
-    _LOG.warning("%s", message)
 
 
 def _header(path: str, data: bytes, is_open: bool, quoting: Dialect) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import BinaryIO
 
-import numpy as np
 import orjson
 import zstandard
 from isal import igzip, isal_zlib
@@ -187,16 +186,6 @@ class ObjectLines:
             raise self._unfinished("array" if arrays else "object", text[:stopped])
         self._least = 2 * (len(text) - begin)
         return None
-
-
-def unescaped(array: np.ndarray, marks: np.ndarray, escape: str) -> np.ndarray:
-    """The places of marks that have an even number of escape characters before them."""
-    slashes = array == ord(escape)
-    if not slashes.any():
-        return marks
-    others = np.maximum.accumulate(np.where(slashes, -1, np.arange(len(array))))
-    runs = marks - 1 - np.where(marks > 0, others[marks - 1], -1)
-    return marks[runs % 2 == 0]
 
 
 class _LayoutError(Exception):

@@ -5,6 +5,7 @@ import gzip
 import io
 import random
 from dataclasses import replace
+from itertools import repeat
 
 import pandas as pd
 import pyarrow as pa
@@ -62,6 +63,18 @@ def test_records_are_those_of_the_csv_module(text, delimiter, sizes, skips):
     single = [row for record in records for row in parsed(record.decode())]
     assert single == whole
     assert len(records) == len(whole)
+
+
+@pytest.mark.parametrize("size", [5, 8, 64])
+def test_escaped_characters_are_letters_and_an_open_quote_has_its_line(size):
+    escaped = Dialect(escape="\\", skips_spaces=True)
+    text = b'\\,"a\n\\, "b\n"c\\"\nd"\n'
+    assert cut(text, ",", repeat(size), escaped) == [b'\\,"a\n', b'\\, "b\n', b'"c\\"\nd"\n']
+    cutter = RecordCutter(replace(escaped, separator=","))
+    text = b'a\\\n\n"b\n""\n""c'
+    for at in range(0, len(text), size):
+        cutter.ends(text[at : at + size])
+    assert (cutter.is_open, cutter.open_line, cutter.line) == (True, 3, 5)
 
 
 @settings(max_examples=200)
