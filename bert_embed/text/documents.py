@@ -8,7 +8,7 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -55,16 +55,19 @@ def _letters(entries: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     >>> script.tolist(), letters.tolist()
     ([1, 2, 0, 1], [5, 1, 0, 1])
     """
-    letters, numbers = [[*filter(str.isalpha, entry)] for entry in entries], {"": 0}
-    names = (_script(own[0]) if own else "" for own in letters)
-    scripts = [numbers.setdefault(name, len(numbers)) for name in names]
-    return np.array(scripts, np.int64), np.array(list(map(len, letters)), np.int64)
-
-
-@cache
-def _script(letter: str) -> str:
-    """With which a letter's name begins."""
-    return re.split("[ -]", unicodedata.name(letter, ""))[0]
+    points = np.frombuffer("".join(entries).encode("utf-32-le", "surrogatepass"), "<u4")
+    entry = np.repeat(np.arange(len(entries)), np.fromiter(map(len, entries), np.int64))
+    # A vocabulary has few letters: they are looked up once each, and not at every place.
+    script_of, scripts = np.zeros(points.max(initial=0) + 1, np.int64), {"": 0}
+    is_letter = np.zeros(len(script_of), bool)
+    for letter in filter(str.isalpha, map(chr, np.flatnonzero(np.bincount(points)).tolist())):
+        name = re.split("[ -]", unicodedata.name(letter, ""))[0]  # begins with the script's
+        script_of[ord(letter)] = scripts.setdefault(name, len(scripts))
+        is_letter[ord(letter)] = True
+    at = np.flatnonzero(is_letter[points])[::-1]
+    script = np.zeros(len(entries), np.int64)
+    script[entry[at]] = script_of[points[at]]  # of each entry the first letter is the last here
+    return script, np.bincount(entry[at], minlength=len(entries))
 
 
 class TextTokenizer(ABC):

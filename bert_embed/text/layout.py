@@ -67,7 +67,7 @@ class KeptWindows:
     starts: np.ndarray  # int32 [windows], code point of the text
     stops: np.ndarray  # int32 [windows], after its last code point
     num_tokens: np.ndarray  # int32 [windows], with special tokens unless pooled in its document
-    name: str = "window"  # or `chunk`
+    name: str  # `window` or `chunk`
 
     @property
     def document(self) -> np.ndarray:

@@ -76,6 +76,7 @@ def kept_windows() -> KeptWindows:
         starts=np.array([0, 40, 0, 0], np.int32),
         stops=np.array([60, 99, 7, 8], np.int32),
         num_tokens=np.array([16, 9, 4, 5], np.int32),
+        name="window",
     )
 
 

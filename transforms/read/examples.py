@@ -317,7 +317,7 @@ def _layout(
     if windows is not None and spec.pieces is not None:
         begins = rows.row_splits[:-1] + reading.special // 2 + reading.prompt_tokens
         spans = starts[begins], stops[begins + windows.count - 1]
-        kept = KeptWindows(windows.splits, *spans, lengths.astype(np.int32))
+        kept = KeptWindows(windows.splits, *spans, lengths.astype(np.int32), spec.pieces)
         layout = replace(layout, kept=kept)
     if not spec.needs_tokens:
         return layout

@@ -90,7 +90,7 @@ def extra_reader(columns: Columns, path: str) -> ExtraReader:
             for name, convert, default in wanted
         )
 
-    return values
+    return values if wanted else lambda _: ()
 
 
 def _fitting(convert: Callable[[Any], Any], value: Any) -> Any:
