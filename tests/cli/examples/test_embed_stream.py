@@ -4,18 +4,16 @@ import json
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import bert_embed
+from tests.support.command import PRISM, ROOT, runner_flags
 from tests.support.forks import python
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[3]
-PRISM = ROOT / "build" / "prism"
 SECONDS = 150  # that the stream goes on; a busy machine takes a minute to begin
 
 
@@ -38,13 +36,8 @@ def wait_for(stream, folder, count):
     return written(folder)
 
 
-needs_prism = pytest.mark.skipif(
-    not PRISM.exists(), reason="build/prism is not there: `make build/prism` builds it"
-)
-
-
-@needs_prism
 def test_lines_are_embedded_as_their_files_appear(minilm, tmp_path):
+    runner_flags("prism")  # else skipped
     source, out = tmp_path / "in", tmp_path / "out"
     source.mkdir()
     put(source, "a.txt", "one text\n\nanother text\n")
