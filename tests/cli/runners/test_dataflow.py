@@ -127,7 +127,6 @@ def test_submission_loads_no_tensorflow_and_describes_the_job_whole(dataflow, ti
 @pytest.mark.parametrize(
     ("name", "machine", "option"),
     [
-        ("t4", "n1-standard-8", "type:nvidia-tesla-t4;count:1;install-nvidia-driver:5xx"),
         ("v5e", "ct5lp-hightpu-1t", "type:tpu-v5-lite-podslice;topology:1x1"),
         ("v6e-8", "ct6e-standard-8t", "type:tpu-v6e-slice;topology:2x4"),
         ("l4-4", "g2-standard-48", "type:nvidia-l4;count:4;install-nvidia-driver:5xx"),

@@ -21,7 +21,8 @@ from tests.support.daily import DATAFLOW, printed
 from tests.support.servers.dataflow import dataflow_server, run_graph
 
 DEFAULTS_PARSED = parse_embed(["--input=a", "--output=b"])
-METADATA = json.loads((DATAFLOW / "metadata.json").read_text("utf-8"))
+METADATA = (DATAFLOW / "metadata.json").read_text("utf-8")
+KNOWN = {each["name"]: each for each in json.loads(METADATA)["parameters"]}
 MINOR = sys.version_info.minor
 
 
@@ -67,9 +68,13 @@ def test_a_template_is_launched_with_its_own_image_and_parameters(tmp_path):
     assert template == f"gs://acme-texts/templates/bert-embed-cpu-py3{MINOR}-7.json"
     places = {"input": "gs://acme-texts/texts/*.jsonl", "output": "gs://acme-texts/vectors"}
     assert parameters == ours | places | {"sdk_container_image": image, "normalize": "true"}
-    for each in METADATA["parameters"]:
-        for pattern in each.get("regexes", []) if each["name"] in parameters else []:
-            assert re.search(pattern, parameters[each["name"]])
+    check_patterns(parameters)
+
+
+def check_patterns(parameters):
+    """Each is one that the template has, with a value that it takes."""
+    for name, value in parameters.items():
+        assert all(re.search(pattern, value) for pattern in KNOWN[name].get("regexes", [])), name
 
 
 def test_jobs_of_two_outputs_have_two_names(tmp_path):
@@ -101,22 +106,11 @@ def test_a_template_is_not_launched_with_flags_that_it_would_drop(tmp_path):
 
 
 def test_parameters_of_the_template_are_flags():
-    assert metadata_text() == (DATAFLOW / "metadata.json").read_text("utf-8"), (
-        "run python -m deploy.dataflow.metadata"
-    )
+    assert metadata_text() == METADATA, "run python -m deploy.dataflow.metadata"
     beams = {"config", "catch_up_days", *PipelineOptions([]).get_all_options()}
-    for each in METADATA["parameters"]:
-        assert each["name"] in FLAGS or each["name"] in beams
-        assert {"label", "helpText"} <= each.keys()
-        offered = [option["value"] for option in each.get("enumOptions", [])]
-        assert not offered or offered == [*FLAGS[each["name"]].choices]
-    required = {each["name"] for each in METADATA["parameters"] if not each.get("isOptional")}
+    assert FLAGS.keys() - {"runner", "dry_run"} < {*KNOWN} <= FLAGS.keys() | beams
+    required = {name for name, each in KNOWN.items() if not each.get("isOptional")}
     assert required == {"output", "sdk_container_image"}  # a query stands in for the input
-    assert {each["name"] for each in METADATA["parameters"]} > FLAGS.keys() - {"runner", "dry_run"}
-    switches = [each for each in METADATA["parameters"] if each.get("paramType") == "BOOLEAN"]
-    assert {each["name"] for each in switches} == {
-        name for name, flag in FLAGS.items() if flag.is_switch and name != "dry_run"
-    }
 
 
 def test_the_page_of_the_template_launches_it_with_parameters_that_it_has():
@@ -124,9 +118,7 @@ def test_the_page_of_the_template_launches_it_with_parameters_that_it_has():
     [given] = re.findall(r"--parameters '(.*)'", page)
     launched = dict(each.split("=", 1) for each in given.split(","))
     assert {"input", "output", "sdk_container_image"} <= launched.keys()
-    known = {each["name"]: each for each in METADATA["parameters"]}
-    for name, value in launched.items():
-        assert all(re.search(pattern, value) for pattern in known[name].get("regexes", []))
+    check_patterns(launched)
 
 
 def test_the_templates_program_takes_every_parameter(gcs, bucket, minilm, capsys, monkeypatch):
@@ -144,8 +136,7 @@ def test_the_templates_program_takes_every_parameter(gcs, bucket, minilm, capsys
         "output": "gs://acme-template/vectors/{date:%Y}",
         "sdk_container_image": "us-docker.pkg.dev/p/r/i:1",
     }
-    for each in METADATA["parameters"]:
-        name = each["name"]
+    for name, each in KNOWN.items():
         value = given.get(name, each.get("defaultValue", ""))
         if name in FLAGS and name not in given and value:
             assert parse_embed(["--input=a", "--output=b", f"--{name}={value}"]) == DEFAULTS_PARSED
@@ -193,10 +184,9 @@ def test_parameters_that_cannot_work_are_refused_by_the_template():
         ("output", ["gs://b/out"], ["build/out", "gs://"]),
         ("max_rejected", ["10", "0.5%"], ["many", "-1"]),
     ):
-        [patterns] = [each["regexes"] for each in METADATA["parameters"] if each["name"] == name]
+        [pattern] = KNOWN[name]["regexes"]
         for value in (*right, *wrong):
-            matches = all(re.search(pattern, value) for pattern in patterns)
-            assert matches == (value in right), value
+            assert bool(re.search(pattern, value)) == (value in right), value
 
 
 DAYS = ("2026-03-01", "2026-03-02", "2026-03-03")

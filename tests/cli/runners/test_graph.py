@@ -60,10 +60,8 @@ def files(tmp_path):
     return made
 
 
-@pytest.mark.parametrize("granularity", [("sentence",), ("sentence", "token")])
-def test_only_plan_and_account_gather(tmp_path, files, tiny_bundle, granularity, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    proto = graph(files(1), tmp_path / "out", tiny_bundle, granularity=granularity)
+def test_only_plan_and_account_gather(tmp_path, files, tiny_bundle):
+    proto = graph(files(1), tmp_path / "out", tiny_bundle, granularity=("sentence", "token"))
     grouping, waiting = gathering(proto)
     assert grouping == {
         "Plan/Spread/ReshufflePerKey/GroupByKey",  # of where to read, dealt out to all workers
@@ -71,13 +69,6 @@ def test_only_plan_and_account_gather(tmp_path, files, tiny_bundle, granularity,
         "Gather",  # of the plan and of sums of reports, one a bundle
     }
     assert waiting == set()
-
-
-def test_what_is_asked_of_the_keys_gathers_by_bucket(tmp_path, files, tiny_bundle):
-    source, earlier = files(1), tmp_path / "earlier"
-    assert embed(earlier, tiny_bundle, source) == 0
-    proto = graph(source, tmp_path / "out", tiny_bundle, skip_existing=earlier)
-    assert any(name.startswith("Keys/") for name in gathering(proto)[0]), "else it sees nothing"
 
 
 def test_options_are_parsed_once_and_pickled_with_what_changed():
@@ -93,12 +84,21 @@ def test_options_are_parsed_once_and_pickled_with_what_changed():
 
 @pytest.mark.slow
 def test_the_graph_does_not_grow_with_the_files(tmp_path, files, tiny_bundle):
+    """Nor does much travel elsewhere: a plan's sum is one element, whose size a service bounds."""
+    folders = {count: files(count) for count in (1, 2000)}
     small, large = (
-        len(graph(files(count), tmp_path / str(count), tiny_bundle).SerializeToString())
-        for count in (1, 2000)
+        len(graph(folder, tmp_path / str(count), tiny_bundle).SerializeToString())
+        for count, folder in folders.items()
     )
     assert abs(large - small) < 500
     assert large < 100_000
+    listed = list_input([str(folders[2000])]).files
+    planned = planned_work(listed, plan_blocks(listed, 1000))
+    assert len(planned.paths) == 2000
+    sent = pickle.dumps(planned)
+    assert pickle.loads(sent) == planned
+    assert len(sent) < 20 * len(planned.paths)
+    assert max(len(pickle.dumps(spec)) for spec in plan_blocks(listed, 1000)) < 6000
 
 
 @pytest.mark.slow
@@ -117,17 +117,6 @@ def test_what_the_account_gathers_hangs_on_blocks_not_on_documents(tmp_path, tin
         sizes.append(len(pickle.dumps(total)))
     assert max(sizes) < min(sizes) + 100
     assert max(sizes) < 3000
-
-
-def test_the_plan_travels_packed(files):
-    """A plan's sum is one element, whose size a service bounds."""
-    listed = list_input([str(files(2000))]).files
-    planned = planned_work(listed, plan_blocks(listed, 1000))
-    assert len(planned.paths) == 2000
-    sent = pickle.dumps(planned)
-    assert pickle.loads(sent) == planned
-    assert len(sent) < 20 * len(planned.paths)
-    assert max(len(pickle.dumps(spec)) for spec in plan_blocks(listed, 1000)) < 6000
 
 
 def test_blocks_are_larger_for_a_device_that_is_asked_for(run):
