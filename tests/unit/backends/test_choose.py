@@ -1,6 +1,7 @@
 """What a precision asks of the model and of the machine."""
 
 import platform
+import re
 import sys
 
 import pytest
@@ -24,42 +25,34 @@ def processor(tmp_path, monkeypatch):
     return has
 
 
-@pytest.mark.parametrize(
-    ("line", "noted"),
-    [
-        ("flags\t\t: fpu avx2 fma", True),
-        ("flags\t\t: fpu avx512f avx512_vnni", False),
-        ("flags\t\t: fpu avx2 avx_vnni", False),
-        ("Features\t: fp asimd asimddp", False),
-    ],
-)
-def test_int8_that_gains_nothing_is_noted(processor, line, noted, tmp_path, tiny_bundle, capsys):
-    processor(line)
-    flags = {"precision": "int8", "dry_run": True}
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 0
-    said = "".join(capsys.readouterr())
-    assert said.count("--precision int8 is no faster than float32 on this processor") == noted
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", dry_run=True) == 0
-    assert "--precision" not in "".join(capsys.readouterr())
+FASTER = "is no faster than float32 on this processor"
+SLOWER = "is slower than float32 on this processor"
 
 
 @pytest.mark.parametrize(
-    ("vendor", "flags", "noted"),
+    ("precision", "line", "note"),
     [
-        ("GenuineIntel", "avx512_bf16", True),
-        ("GenuineIntel", "avx512_bf16 amx_bf16", False),
-        ("AuthenticAMD", "avx512_bf16", False),
+        ("int8", "flags\t\t: fpu avx2 fma", FASTER),
+        ("int8", "flags\t\t: fpu avx512f avx512_vnni", None),
+        ("int8", "flags\t\t: fpu avx2 avx_vnni", None),
+        ("int8", "Features\t: fp asimd asimddp", None),
+        ("float32", "flags\t\t: fpu avx2 fma", None),
+        ("bfloat16", "vendor_id\t: GenuineIntel\nflags\t\t: fpu avx512_bf16", SLOWER),
+        ("bfloat16", "vendor_id\t: GenuineIntel\nflags\t\t: fpu avx512_bf16 amx_bf16", None),
+        ("bfloat16", "vendor_id\t: AuthenticAMD\nflags\t\t: fpu avx512_bf16", None),
     ],
 )
-def test_bfloat16_that_loses_is_noted(
-    processor, vendor, flags, noted, tmp_path, tiny_bundle, capsys
+def test_a_precision_that_gains_nothing_is_noted(
+    processor, precision, line, note, tmp_path, tiny_bundle, capsys
 ):
-    pytest.importorskip("openvino", reason="OpenVINO is for x86")
-    processor(f"vendor_id\t: {vendor}\nflags\t\t: fpu {flags}")
-    asked = {"precision": "bfloat16", "device": "cpu", "dry_run": True}
+    if precision == "bfloat16":
+        pytest.importorskip("openvino", reason="OpenVINO is for x86")
+    processor(line)
+    asked = {"precision": precision, "device": "cpu", "dry_run": True}
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **asked) == 0
+    notes = [] if note is None else [f"--precision {precision} {note}"]
     said = "".join(capsys.readouterr())
-    assert said.count("--precision bfloat16 is slower than float32 on this processor") == noted
+    assert re.findall(rf"--precision \w+ (?:{FASTER}|{SLOWER})", said) == notes
 
 
 def test_apples_processors_have_int8_products_though_macos_lists_none(processor, monkeypatch):

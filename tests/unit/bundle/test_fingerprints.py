@@ -55,48 +55,40 @@ def settings(vector=None, text=None, **others):
     return BUNDLE | specs[0].to_dict() | specs[1].to_dict() | others
 
 
+def run(columns=None, work=None, **described):
+    """What is counted of a run: its settings, the columns of its input, and its work."""
+    return settings(**described), columns or Columns(), work or {}
+
+
 def example_settings():
     row = asdict(ExampleSettings("0f" * 8, 64, "window", 8, "", 0, ("sentence", "token")))
     del row["run"]
     return row | {"granularity": list(row["granularity"])}
 
 
-PLAIN, NAMED = settings(), Columns(text="a", text_b="b", id="k", id_type="int64")
 LAYERS = {"layers": (-1, -2), "layer_combine": "sum", "pooling": "cls", "dim": 128}
 CHUNKS = {"chunk": "sentence", "chunk_tokens": 64, "overlap": 8}
 WORDS = {"granularity": ("word", "token", "sentence")}
 QUERIES = {"prompt": "query: ", "keep_text": True}
+NAMED = Columns(text="a", text_b="b", id="k", id_type="int64")
 EXTRA = Columns(extra=pa.schema([("n", pa.string()), ("price", pa.float64())]))
+HALF = {"output_dtype": "float16", "shape": [128]}
 RUNS = {
-    "313cc2772af3bb2bce957eac3e8435f3": (PLAIN, Columns(), {}),
-    "2c406bf39e68b5558366e30d0fc8ae5c": (settings({"normalize": True}), Columns(id="id"), {}),
-    "b7a9b8d73f42667522ead191b711d5df": (settings(precision="int8"), Columns(), {}),
-    "48c550efe8db7c70bcd73861e69c2e58": (settings(LAYERS), Columns(), {}),
-    "bf65bd05bd8f443c6646f03836e24f18": (
-        settings(output_dtype="float16", shape=[128]),
-        Columns(),
-        {"limit": 300},
+    "313cc2772af3bb2bce957eac3e8435f3": run(),
+    "2c406bf39e68b5558366e30d0fc8ae5c": run(Columns(id="id"), vector={"normalize": True}),
+    "b7a9b8d73f42667522ead191b711d5df": run(precision="int8"),
+    "48c550efe8db7c70bcd73861e69c2e58": run(vector=LAYERS),
+    "bf65bd05bd8f443c6646f03836e24f18": run(work={"limit": 300}, **HALF),
+    "103c47f8ebf25ebee840eadf1a3132b5": run(text={"long_text": "windows", "overlap": 8}),
+    "013f2f147eaa78d1d6532244cdc733bb": run(text=CHUNKS, work={"input_format": "text"}),
+    "4245f90c9727abd1d911cd2f89a20080": run(
+        text=WORDS, token_shape=[384], work={"output_format": "jsonl"}
     ),
-    "103c47f8ebf25ebee840eadf1a3132b5": (
-        settings(text={"long_text": "windows", "overlap": 8}),
-        Columns(),
-        {},
-    ),
-    "013f2f147eaa78d1d6532244cdc733bb": (
-        settings(text=CHUNKS),
-        Columns(),
-        {"input_format": "text"},
-    ),
-    "4245f90c9727abd1d911cd2f89a20080": (
-        settings(text=WORDS, token_shape=[384]),
-        Columns(),
-        {"output_format": "jsonl"},
-    ),
-    "b31848bb4826f6515d8b952a3c79a227": (settings(text=QUERIES, id_type="int64"), NAMED, {}),
-    "0402fb20bfe9606781fa934616d6ab97": (PLAIN, EXTRA, {"block_bytes": 1024}),
-    "0db9c09cf001aeffecc3c31a187e4646": (PLAIN, Columns(), {"output_format": "tfrecord"}),
-    "ac2cc61c47d06eb0220ef93df6a57568": (PLAIN, Columns(), {"output_format": "bigquery"}),
-    "b6081d56e40ff6942dd48339b7d31b6d": (PLAIN, Columns(), {"skip_existing": EARLIER}),
+    "b31848bb4826f6515d8b952a3c79a227": run(NAMED, text=QUERIES, id_type="int64"),
+    "0402fb20bfe9606781fa934616d6ab97": run(EXTRA, {"block_bytes": 1024}),
+    "0db9c09cf001aeffecc3c31a187e4646": run(work={"output_format": "tfrecord"}),
+    "ac2cc61c47d06eb0220ef93df6a57568": run(work={"output_format": "bigquery"}),
+    "b6081d56e40ff6942dd48339b7d31b6d": run(work={"skip_existing": EARLIER}),
     "9d50428e6f3b18c52832cf449afda56a": (
         example_settings(),
         Columns(),

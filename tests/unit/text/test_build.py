@@ -99,21 +99,6 @@ def test_pairs_of_the_library_are_cut_as_it_cuts_them(max_seq_length):
     assert rows.truncated.tolist() == [bool(row.overflowing) for row in expected]
 
 
-@pytest.mark.parametrize(
-    ("max_seq_length", "count"), [(2, 1000), (3, 1000), (10, 1000), (30, 1000), (8, 0)]
-)
-def test_single_texts_are_cut_at_the_end(max_seq_length, count):
-    draw = random.Random(max_seq_length)
-    texts = [list(range(1000, 1000 + draw.randrange(25))) for _ in range(count)]
-    rows = build_rows(*flat(texts), max_seq_length, CLS, SEP)
-    expected = [reference_row(text, [], max_seq_length)[0] for text in texts]
-    assert rows.input_ids.tolist() == [token for ids in expected for token in ids]
-    assert np.diff(rows.row_splits).tolist() == [len(ids) for ids in expected]
-    assert rows.truncated.tolist() == [len(text) > max_seq_length - 2 for text in texts]
-    assert rows.token_type_ids is None
-    assert (rows.input_ids.dtype, rows.row_splits.dtype) == (np.int32, np.int64)
-
-
 @pytest.mark.parametrize(("length", "separators"), [(2, 1), (3, 2)])
 def test_rows_without_room_for_a_pair_are_refused(length, separators):
     with pytest.raises(ValueError, match=f"must leave room for a pair, got {length}"):

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_embed.models.heads.head import DocumentRows
 from bert_embed.settings import WORD_POOLINGS
 from bert_embed.text.documents import merge_tokens
 from bert_embed.text.windows import build_windows, widest_context, window_tokens
@@ -91,18 +90,6 @@ def test_a_token_is_taken_from_the_window_with_most_around_it(lengths, longest, 
     assert window.tolist() == wanted
     tokens = [token for length in lengths for token in range(length)]
     assert (windows.first[window] + inside).tolist() == tokens
-
-
-def test_merged_vectors_are_means_weighted_by_tokens():
-    ids, splits = texts_of([3, 9, 4])
-    _, windows = build_windows(ids, splits, 6, CLS, SEP, 1)
-    assert windows.count.tolist() == [3, 4, 4, 3, 4]
-    vectors = np.arange(10, dtype=np.float32).reshape(5, 2) ** 2
-    merged = DocumentRows(np.arange(5), windows.splits, windows.count).means(vectors)
-    assert merged[0].tolist() == vectors[0].tolist()
-    assert merged[2].tolist() == vectors[4].tolist()
-    wanted = (4 * vectors[1] + 4 * vectors[2] + 3 * vectors[3]) / 11
-    np.testing.assert_allclose(merged[1], wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("overlap", [-1, 6, 7])
