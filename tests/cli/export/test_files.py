@@ -1,6 +1,5 @@
 """Exports to files: what is in them, in every number type and format."""
 
-import json
 import shutil
 
 import numpy as np
@@ -8,27 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
-from tests.support.command import embed, write_json
 from tests.support.daily import state_of
 from tests.support.outputs import contents, extra_of, finished_run
 
 ROWS = (1500, 0, 700, 3)
 TOTAL = sum(ROWS)
-FORMATS = ("parquet", "jsonl")
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """Runs by format and number type, made when they are asked for."""
-    folder, made = tmp_path_factory.mktemp("runs"), {}
-
-    def run(output_format="parquet", dtype="float32", width=20, **more):
-        key = "-".join(map(str, (output_format, dtype, width, *more.items())))
-        if key not in made:
-            made[key] = finished_run(folder / key, ROWS, width, dtype, output_format, **more)
-        return made[key]
-
-    return run
 
 
 def expected(dtype, vectors):
@@ -39,8 +22,8 @@ def expected(dtype, vectors):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "ubinary"])
-def test_npy_files_map_into_memory_and_their_tables_go_with_them(runs, tmp_path, dtype, export):
-    source, dest = runs(dtype=dtype), tmp_path / "npy"
+def test_npy_files_map_into_memory_and_their_tables_go_with_them(tmp_path, dtype, export):
+    source, dest = finished_run(tmp_path / "run", ROWS, 20, dtype), tmp_path / "npy"
     assert export(source, dest) == f"{dest}: {TOTAL:,} rows of 20 numbers\n"
     assert sorted(contents(dest)) == ["emb_0000.npy", "export.json", "metadata_0000.parquet"]
     found = np.load(dest / "emb_0000.npy", mmap_mode="r")
@@ -76,38 +59,30 @@ def test_outputs_of_several_formats_are_one_export(tmp_path, export):
     np.testing.assert_array_equal(np.load(tmp_path / "npy" / "emb_0000.npy"), vectors)
 
 
-def test_json_lines_give_the_same_export_as_parquet(runs, tmp_path, export):
-    for each in FORMATS:
-        export(runs(each, "int8"), tmp_path / each)
-    one, other = (contents(tmp_path / each)["emb_0000.npy"] for each in FORMATS)
-    assert one == other
-    tables = [pq.read_table(tmp_path / each / "metadata_0000.parquet") for each in FORMATS]
+def test_json_lines_give_the_same_export_as_parquet(tmp_path, export):
+    tables, vectors = [], []
+    for name in ("parquet", "jsonl"):
+        run = finished_run(tmp_path / name, ROWS, dtype="int8", output_format=name)
+        export(run, tmp_path / f"of_{name}")
+        tables.append(pq.read_table(tmp_path / f"of_{name}" / "metadata_0000.parquet"))
+        vectors.append((tmp_path / f"of_{name}" / "emb_0000.npy").read_bytes())
+    assert vectors[0] == vectors[1]
     assert tables[1]["day"][1].as_py() == "1970-01-02T00:00:00.000000Z"  # as JSON has times
     assert tables[0].drop_columns("day") == tables[1].drop_columns("day")
 
 
 @pytest.mark.slow
-def test_ids_are_each_there_once_and_can_be_deleted(tmp_path, tiny_bundle, command):
-    def run(name, texts, pairs=(), **flags):
-        pairs = pairs or texts.items()
-        rows = [{"id": id, "text": text, "position": 7} for id, text in pairs]
-        source = write_json(tmp_path / f"{name}.jsonl", *rows)
-        flags = {"extra_columns": "position:int64", "max_deleted": "100%", **flags}
-        assert embed(tmp_path / name, tiny_bundle, source, **flags) == 0
-        return tmp_path / name
+def test_ids_are_each_there_once_and_can_be_deleted(tmp_path, run, command):
+    def texts(name, *ids, **flags):
+        rows = [{"id": each, "text": "bank"} for each in ids]
+        return run({f"{name}.jsonl": rows}, name, max_deleted="100%", **flags)
 
-    one = run("one", {"a": "bank", "b": "river"})
-    command("export", one, tmp_path / "first", to="vertex")
-    [data] = (tmp_path / "first").iterdir()
-    assert json.loads(data.read_text().splitlines()[0])["id"] == "a"
-    # Neither output continues the other, so both have "a".
-    other = run("other", {"a": "money"})
-    twice = run("twice", {}, [("a", "bank"), ("b", "river"), ("a", "money")])
-    for outputs in ([one, other], [twice]):
+    # Neither of the first two continues the other, so both have "a".
+    pair = [texts("one", "a", "b"), texts("other", "a")]
+    for outputs in (pair, [texts("twice", "a", "b", "a")]):
         said = command("export", *outputs, tmp_path / "both", to="vertex", code=2).err
         assert f"{outputs[-1]} has 1 row whose document's id another one has" in said
-    broken = run("broken", {"a\nb": "vault", "c": "river"})
-    last = run("last", {"c": "vault"}, skip_existing=broken)
+    last = texts("last", "c", "d", skip_existing=texts("broken", "a\nb", "c"))
     said = command("export", last, tmp_path / "last.export", to="vertex", code=2).err
     assert "deletes the document 'a\\nb'" in said
 
@@ -124,7 +99,4 @@ def test_gs_in_and_out_gives_the_files_of_a_local_export(gcs, tmp_path, export, 
     made = contents(gcs.root / f"exports-{target}" / "batch" / "dest")
     assert made == contents(tmp_path / "dest")
     export(source, dest, target)
-
-
-def test_a_bucket_that_is_not_there_is_named(gcs, runs, export):
-    export(runs(), "gs://no-such-bucket/dest", refused="no-such-bucket")
+    export(run, "gs://no-such-bucket/dest", refused="no-such-bucket")

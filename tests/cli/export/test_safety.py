@@ -1,13 +1,11 @@
 """An export that was killed continues, and nothing that is not its own is touched."""
 
-import os
 import signal
-import subprocess
 import sys
 
 import pytest
 
-from tests.support.command import ROOT, Hold
+from tests.support.command import Hold, data_files, flip, ran
 from tests.support.outputs import contents, finished_run
 
 
@@ -18,21 +16,15 @@ def long(tmp_path_factory):
     return finished_run(folder, [60_000, 60_000, 60_000, 30_000], 4, kept=False)
 
 
-def damaged(path):
-    """Changes a byte; returns what undoes it."""
-    data = path.read_bytes()
-    path.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
-    return lambda: path.write_bytes(data)
-
-
 def test_an_export_that_failed_continues_with_the_same_command(long, tmp_path, export):
     export(long, tmp_path / "whole" / "dest")
     dest = tmp_path / "part" / "dest"
-    undo = damaged(sorted((long / "embeddings").iterdir())[2])
+    third = data_files(long)[2]
+    flip(third)
     try:
         export(long, dest, refused="is damaged")
     finally:
-        undo()
+        flip(third)
     whole = contents(tmp_path / "whole" / "dest")
     assert set(contents(dest)) < set(whole)
     first = next(path for path in dest.rglob("*0000*") if path.is_file())
@@ -45,11 +37,6 @@ def test_an_export_that_failed_continues_with_the_same_command(long, tmp_path, e
     assert contents(dest) == whole
 
 
-def unfinished(dest):
-    """Files of rows that are being written."""
-    return [path for path in dest.rglob(".tmp-*") if not path.name.endswith("export.json")]
-
-
 @pytest.mark.slow
 def test_a_killed_export_leaves_no_half_file_and_continues(long, tmp_path, export):
     export(long, tmp_path / "whole" / "dest")
@@ -58,7 +45,7 @@ def test_a_killed_export_leaves_no_half_file_and_continues(long, tmp_path, expor
     # A file of rows is written and has not its name yet.
     hold = Hold(tmp_path / "hold", 1, "os||replace")
     killed = hold.start("export", str(long), str(dest), "--to=npy")
-    assert unfinished(dest)
+    assert [path for path in dest.rglob(".tmp-*") if not path.name.endswith("export.json")]
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     assert killed.returncode == -signal.SIGKILL
@@ -144,9 +131,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
         parts = [10_000] * (rows // 10_000)
         source = finished_run(tmp_path / f"run{rows}", parts, 64, "int8", kept=False)
         command = [sys.executable, "-c", MEASURE, source, tmp_path / str(rows)]
-        done = subprocess.run(
-            [*command, "npy", "vertex"], cwd=ROOT, env=os.environ, stdout=-1, check=True
-        )
+        done = ran([*command, "npy", "vertex"], check=True)
         peaks.append(int(done.stdout.split()[-1]) >> 10)
     assert peaks[1] - peaks[0] < 14, f"{peaks} MiB"
 
