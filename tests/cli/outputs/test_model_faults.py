@@ -1,4 +1,7 @@
-"""A model that fails for a moment costs no document; what it always fails on is rejected."""
+"""A model that fails for a moment costs no document; what it always fails on is rejected.
+
+A block that hangs is given up; it is logged and can be left out, and the rest finishes.
+"""
 
 import threading
 import time
@@ -212,6 +215,43 @@ def test_ten_thousand_bad_texts_take_one_pause_a_part(run, poison, monkeypatch):
     assert record(output)["counts"]["embedded"] == 1
     assert slept.count(0.05) == 1
     assert FAULT.calls < 300 * (2 * 2 + 5) + 20
+
+
+def test_a_hanging_block_is_named_and_left_out(
+    run, corpus, undisturbed, poison, monkeypatch, caplog
+):
+    at = corpus.read_bytes().index(f"\n{POISON}\n".encode()) // 4000
+    message = "--skip_blocks 99: the run has 1 block, number 0 to 0"
+    run.refused(corpus, message, skip_blocks="99")
+    run.refused(corpus, "--skip_blocks must be block numbers with commas", skip_blocks="a")
+    never = threading.Event()
+    FAULT.begin(lambda call, ids: poison(call, ids) and not never.wait())
+    monkeypatch.setattr("bert_embed.pipeline.run.graph.INFERENCE_TIMEOUT", 2.0)
+    output = run(corpus, code=1, **SMALL, default_sdk_harness_log_level="INFO")
+    begins = f"block {at} begins: {corpus}, bytes {4000 * at} to {4000 * at + 4000}"
+    assert begins in caplog.text + run.err
+    assert f"error: the job failed: block {at}, {corpus}:" in run.err
+    assert "the model hangs, no call came to an end in 2 s" in run.err
+    assert "Traceback" not in run.err
+    assert record(output)["status"] == "failed"
+    done = len(block_records(output))
+    run(corpus, **SMALL, skip_blocks=at)
+    counts, refused = record(output)["counts"], rejected(output)
+    assert counts["records"] == counts["embedded"] + counts["rejected"] == 1200
+    assert counts["parts_reused"] == done
+    assert record(output)["rejected"] == {"block skipped on request": counts["rejected"]}
+    assert len(refused) == counts["rejected"]
+    assert POISON in [each["record"] for each in refused]
+    assert {each["stage"] for each in refused} == {"read"}
+    run(corpus, **SMALL, skip_blocks=at)
+    assert "nothing to do" in run.out
+    # With a model that is mended, the same command without --skip_blocks does what is missing.
+    FAULT.begin(None)
+    never.set()
+    run(corpus, **SMALL)
+    assert files(output) == undisturbed
+    counts = record(output)["counts"]
+    assert (counts["embedded"], counts["parts_reused"]) == (1200, counts["parts"] - 1)
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["done", "killed before run.json"])
