@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from importlib.util import find_spec
+import sys
 
 import numpy as np
 import pyarrow.parquet
@@ -192,13 +192,13 @@ def test_clusters_are_named_by_the_words_that_set_them_apart(run):
         assert not {*cluster["words"]} & {*common}
 
 
-def test_the_map_is_that_of_tsne_where_it_is_installed(made, monkeypatch):
+def test_the_map_is_that_of_tsne_where_it_is_installed(made, output, command, monkeypatch):
     monkeypatch.setattr(sample, "UNASKED", 2000)
 
     def names(page):
         return [projection["name"] for projection in page["map"]["projections"]]
 
-    if find_spec("openTSNE") is not None:
+    if sample.find_spec("openTSNE") is not None:
         page = made()
         assert names(page) == ["t-SNE", "PCA"]
         assert page["map"]["projections"][0]["package"] == "openTSNE"
@@ -207,6 +207,10 @@ def test_the_map_is_that_of_tsne_where_it_is_installed(made, monkeypatch):
     page = made()
     assert names(page) == ["PCA"]
     assert page["map"]["lacks_tsne"]
+    monkeypatch.setitem(sys.modules, "openTSNE", None)
+    said = command("report", output, projection="tsne", code=2).err
+    expected = "--projection tsne requires openTSNE, which is not installed here: "
+    assert f"{expected}pip install openTSNE\n" in said
 
 
 def test_a_large_output_is_sampled_over_all_of_it(output, tmp_path, monkeypatch):

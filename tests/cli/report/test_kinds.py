@@ -60,11 +60,14 @@ def test_a_run_into_a_table_has_its_page(bigquery, corpus, tiny_bundle, tmp_path
     assert page["documents"]["texts"] == TEXTS
 
 
-def test_vectors_of_tokens_and_words_alone_give_a_page_without_a_map(corpus, run):
-    page = content(run(corpus, granularity="token,word"))
+def test_vectors_of_tokens_and_words_alone_give_a_page_without_a_map(corpus, run, command):
+    output = run(corpus, granularity="token,word")
+    page = content(output)
     assert (page["vectors"], page["documents"]) == (None, None)
     assert page["counts"]["embedded"] == page["written"]["words"]["rows"] == len(TEXTS)
     assert page["lengths"]["counts"] != []
+    said = command("search", output, "stars", code=2).err
+    assert "holds vectors of token and word, none of sentence" in said
 
 
 def test_an_empty_input_and_one_that_is_rejected_give_a_page(tmp_path, run):

@@ -2,33 +2,17 @@
 
 import os
 import re
-import shutil
-from importlib.util import find_spec
 
 import pyarrow.dataset
 import pytest
 
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.report.page import MOST_BYTES, page
-from tests.support.command import embed, record
+from bert_embed.pipeline.report.page import page
+from tests.support.command import record
 from tests.support.outputs import content, content_of, contents
 
 TEXTS = [f"the bank of the red river {n}" for n in range(12)]
 CORPUS = {"in.txt": "\n".join(TEXTS)}
-
-
-@pytest.fixture(scope="module")
-def finished(tiny_bundle, tmp_path_factory):
-    """An output that no test changes."""
-    folder = tmp_path_factory.mktemp("finished")
-    (folder / "in.txt").write_text(CORPUS["in.txt"])
-    assert embed(folder / "out", tiny_bundle, folder / "in.txt") == 0
-    return folder / "out"
-
-
-@pytest.fixture
-def output(finished, tmp_path):
-    return shutil.copytree(finished, tmp_path / "copy")
 
 
 def test_the_summary_names_the_report_and_a_finished_run_keeps_it(run, tmp_path, tiny_bundle):
@@ -49,7 +33,7 @@ def test_the_summary_names_the_report_and_a_finished_run_keeps_it(run, tmp_path,
     assert not page.exists()
 
 
-def test_it_can_be_left_out_and_written_later(run, command):
+def test_it_can_be_left_out_and_written_later(tmp_path, run, command):
     output = run(CORPUS, report="false")
     assert "report.html" not in run.out
     assert not (output / "report.html").exists()
@@ -63,6 +47,9 @@ def test_it_can_be_left_out_and_written_later(run, command):
     assert page.stat().st_mode & 0o077 == 0
     run(CORPUS, report="true")
     assert TEXTS[0] not in page.read_text("utf-8")
+    (tmp_path / "in.txt").unlink()
+    assert "note: no texts are shown" in command("report", output).err
+    assert content(output)["documents"]["texts"] is None
 
 
 def test_a_run_is_done_though_its_report_cannot_be_written(tmp_path, run):
@@ -79,9 +66,10 @@ def test_a_run_is_done_though_its_report_cannot_be_written(tmp_path, run):
 
 
 @pytest.mark.slow
-def test_a_large_run_writes_it_in_a_process_of_its_own(run, tmp_path, command):
+def test_a_large_run_writes_it_in_a_process_of_its_own(run, tmp_path, command, monkeypatch):
     """The same page, or the same warning."""
-    lines = {"in.txt": "".join(f"{n} banks\n" for n in range(5001))}
+    monkeypatch.setattr("bert_embed.pipeline.report.page._MANY", 50)
+    lines = {"in.txt": "".join(f"{n} banks\n" for n in range(51))}
     output = run(lines)
     assert "warning" not in run.err
     command("report", output, projection="pca", output=tmp_path / "again.html")
@@ -100,7 +88,8 @@ def test_a_resumed_run_has_one_page_about_all_its_blocks(run):
     assert (page["rejected"], len(page["documents"]["ids"])) == ([], len(TEXTS))
 
 
-def test_a_report_replaces_pages_only(output, tmp_path, command):
+def test_a_report_replaces_pages_only(run, tmp_path, command):
+    output = run(CORPUS)
     before, place = contents(output), f"{tmp_path}/no/page.html"
     part = "embeddings/part-0000000-00000.parquet"
     for named, said in (
@@ -111,43 +100,21 @@ def test_a_report_replaces_pages_only(output, tmp_path, command):
     ):
         assert said in command("report", output, output=named, code=2).err
     assert contents(output) == before
-    for name in ("copy/new.html", "shown.html", "shown.html"):
+    for name in ("out/new.html", "shown.html", "shown.html"):
         command("report", output, output=tmp_path / name)
 
 
-@pytest.mark.skipif(find_spec("openTSNE") is not None, reason="openTSNE is installed")
-def test_a_map_that_is_not_installed_is_refused(finished, command):
-    expected = "--projection tsne requires openTSNE, which is not installed here: "
-    said = command("report", finished, projection="tsne", code=2).err
-    assert f"{expected}pip install openTSNE\n" in said
-
-
-def test_texts_of_an_input_that_is_gone_are_noted(tmp_path, run, command):
-    output = run(CORPUS)
-    (tmp_path / "in.txt").unlink()
-    assert "note: no texts are shown" in command("report", output).err
-    assert content(output)["documents"]["texts"] is None
-
-
-@pytest.mark.slow
-def test_a_page_of_many_long_texts_keeps_to_its_size():
+def test_a_page_of_many_long_texts_keeps_to_its_size(monkeypatch):
     """Texts that take six bytes a letter are cut until the page fits."""
-    rows = 20_000
+    monkeypatch.setattr("bert_embed.pipeline.report.page.MOST_BYTES", 480_000)  # ten times as many
+    rows = 2000
     documents = {
         "ids": [f"{n}" + "<" * 120 for n in range(rows)],
-        "places": None,
         "texts": ["<" * 500] * rows,
         "columns": [{"name": "a", "kind": "text", "values": ["<" * 60] * rows}],
     }
-    places = [{"name": "PCA", "x": [1] * rows, "y": [2] * rows}]
-    shown = {
-        "documents": documents,
-        "map": {"cluster": [0] * rows, "projections": places},
-        "clusters": [{"size": rows, "central": [1, 2, 3]}],
-        "neighbours": [{"row": 0, "near": [[1, 0.5]]}],
-    }
-    made = page(shown)
-    assert len(made) <= MOST_BYTES
+    made = page({"documents": documents})
+    assert len(made) <= 480_000
     found = content_of(made.decode())["documents"]
     assert len(found["ids"]) == len(found["texts"]) == rows
 
