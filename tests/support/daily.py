@@ -106,12 +106,17 @@ def two_days(tmp_path):
     return write(tmp_path / "day1.jsonl", first), write(tmp_path / "day2.jsonl", second)
 
 
-def three_days(folder, outputs, bundle, **flags):
-    """Writes the inputs of three days, and an output a day, each of what the days before lack."""
-    for day, texts in THREE_DAYS.items():
+def embed_days(folder, model, days=THREE_DAYS, **flags):
+    """Writes the inputs of days, and in `out` an output a day, each of what the days before lack.
+
+    Returns the folder of the outputs.
+    """
+    outputs = folder / "out"
+    for day, texts in days.items():
         source = write(folder / f"{day}.jsonl", texts)
-        earlier = {"skip_existing": outputs} if day != "monday" else {}
-        assert embed(outputs / day, bundle, source, **flags, **earlier) == 0
+        earlier = {"skip_existing": outputs} if outputs.exists() else {}
+        assert embed(outputs / day, model, source, **flags, **earlier) == 0
+    return outputs
 
 
 DATAFLOW = ROOT / "deploy" / "dataflow"

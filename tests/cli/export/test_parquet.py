@@ -11,7 +11,7 @@ import bert_embed
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.export import parquet
 from tests.support.command import embed, record, rows, say_status
-from tests.support.daily import three_days
+from tests.support.daily import embed_days
 from tests.support.outputs import contents, run_of_kinds, write_output
 
 pytestmark = pytest.mark.slow
@@ -86,10 +86,10 @@ def test_dim_cuts_and_scales_as_embed_does(runs, tmp_path, tiny_bundle, export, 
 
 def test_the_newest_of_each_document_is_merged_and_continued(tmp_path, tiny_bundle, export):
     flags = {"id_column": "id", "output_dtype": "int8"}
-    three_days(tmp_path, tmp_path / "days", tiny_bundle, **flags)
-    export(tmp_path / "days", tmp_path / "dest", "parquet")
+    days = embed_days(tmp_path, tiny_bundle, **flags)
+    export(days, tmp_path / "dest", "parquet")
     ids, vectors = bert_embed.read(tmp_path / "dest")
-    wanted, expected = bert_embed.read(tmp_path / "days")
+    wanted, expected = bert_embed.read(days)
     assert ids == wanted
     assert np.array_equal(vectors, expected)
     more = tmp_path / "more.jsonl"
@@ -110,19 +110,15 @@ def test_int8_of_several_formats_is_merged_as_it_is(runs, tmp_path, command, mor
     assert np.array_equal(merged, np.concatenate(vectors))
 
 
-def test_sparse_and_multi_vectors_come_beside_dense_ones(tmp_path, export):
+def test_sparse_and_multi_vectors_come_beside_dense_ones(tmp_path, export, monkeypatch):
+    """Whose documents count once, though the halves of one are in two files."""
     run = run_of_kinds(tmp_path / "run", ["dense", "sparse", "multi"], chunks=True)
+    monkeypatch.setattr(parquet, "rows_of_files", lambda *_: 1)
     export(run, tmp_path / "dest", "parquet")
     folders = {name.partition("/")[0] for name in data(tmp_path / "dest")}
     assert folders == {"chunks", "sparse", "multi"}
     for read in (bert_embed.read_sparse, bert_embed.read_multi, bert_embed.read):
         assert repr(list(read(tmp_path / "dest"))) == repr(list(read(run)))
-
-
-def test_a_document_of_several_files_counts_once(tmp_path, export, monkeypatch):
-    run = run_of_kinds(tmp_path / "run", ["dense"], chunks=True)
-    monkeypatch.setattr(parquet, "rows_of_files", lambda *_: 1)  # half of a document
-    export(run, tmp_path / "dest", "parquet")
     made = record(tmp_path / "dest")
     assert made["counts"]["embedded"] == made["counts"]["records"] == 42
     assert made["tokens"] == sum(rows(tmp_path / "dest")["num_tokens"])

@@ -16,14 +16,13 @@ from bert_embed.results.run_record import read_record
 from tests.support.command import (
     Hold,
     block_records,
-    embed,
     files,
     flags_of,
     record,
     say_status,
     stray,
 )
-from tests.support.daily import counts, some_texts, write
+from tests.support.daily import counts, embed_days, some_texts, write
 from tests.support.outputs import contents
 
 pytestmark = pytest.mark.slow
@@ -34,19 +33,9 @@ SECOND = FIRST | {"d1": "money", "d5": " ", "new": "vault"}
 SECOND = {name: text for name, text in SECOND.items() if name not in ("d2", "d3")}
 THIRD = SECOND | {"d3": FIRST["d3"], "d5": "of"}
 del THIRD["d4"]
-DAYS = (FIRST, SECOND, THIRD)
-NAMES = ("monday", "tuesday", "friday")  # sorted otherwise
+DAYS = {"monday": FIRST, "tuesday": SECOND, "friday": THIRD}  # sorted otherwise
+NAMES = [*DAYS]
 CHUNKS = {"chunk": "sentence"}
-
-
-def embed_days(folder, model, days=DAYS, **flags):
-    """An output a day, of what the days before it lack; returns the folder above them."""
-    for name, texts in zip(NAMES, days, strict=False):
-        source = write(folder / f"{name}.jsonl", texts)
-        earlier = {"skip_existing": folder / "out"} if name != NAMES[0] else {}
-        options = {"max_rejected": "50%", **flags, **earlier}
-        assert embed(folder / "out" / name, model, source, **options) == 0
-    return folder / "out"
 
 
 def deleted(output):
@@ -64,7 +53,7 @@ def changes(output):
 def days(request, tiny_bundle, tmp_path_factory):
     kind = request.param
     flags = CHUNKS if kind == "chunks" else {"output_format": kind}
-    return embed_days(tmp_path_factory.mktemp(kind), tiny_bundle, **flags)
+    return embed_days(tmp_path_factory.mktemp(kind), tiny_bundle, DAYS, **flags)
 
 
 def test_an_increment_says_what_is_new_changed_and_gone(days):
@@ -101,7 +90,7 @@ def test_readers_of_several_outputs_see_the_last_day(days, tmp_path):
 
 
 def test_documents_that_may_be_there_are_not_deleted(tmp_path, tiny_bundle, run):
-    out = embed_days(tmp_path, tiny_bundle, [FIRST])
+    out = embed_days(tmp_path, tiny_bundle, {"monday": FIRST})
     source = write(tmp_path / "in.jsonl", {n: t for n, t in FIRST.items() if n not in ("d1", "d2")})
     broken = tmp_path / "broken.jsonl"
     broken.write_text(source.read_text() + "{\n")
@@ -139,7 +128,7 @@ def test_chunks_that_a_changed_document_lost_are_told_where_others_are_kept(
     tmp_path, tiny_bundle, run
 ):
     """As where each input is only what came that day."""
-    out = embed_days(tmp_path, tiny_bundle, [FIRST], **CHUNKS)
+    out = embed_days(tmp_path, tiny_bundle, {"monday": FIRST}, **CHUNKS)
     source = write(tmp_path / "in.jsonl", {"d1": "money"})
     second = run(source, "second", skip_existing=out, max_deleted=0, **CHUNKS)
     assert "29 gone of 30 documents of earlier outputs (kept)" in run.out
@@ -201,7 +190,7 @@ def test_a_killed_increment_deletes_nothing_until_continued(tmp_path, run, tiny_
 
 
 def test_damaged_deleted_ids_are_one_problem_and_written_again(tmp_path, run, tiny_bundle, command):
-    out = embed_days(tmp_path, tiny_bundle, DAYS[:2])
+    out = embed_days(tmp_path, tiny_bundle, {"monday": FIRST, "tuesday": SECOND})
     path = next((out / NAMES[1] / "deleted").iterdir())
     data = path.read_bytes()
     for damaged, said in (

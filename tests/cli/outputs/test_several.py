@@ -9,7 +9,7 @@ import pytest
 import bert_embed
 from bert_embed.base.errors import InputError
 from bert_embed.pipeline.commands import search
-from tests.support.daily import THREE_DAYS, in_progress, three_days
+from tests.support.daily import THREE_DAYS, embed_days, in_progress
 from tests.support.outputs import content_of
 
 # Monday has the second still, Wednesday the newest of the others.
@@ -22,9 +22,7 @@ TEXTS = ["two", "the first of all", "three, written again", "four"]
 @pytest.fixture(scope="module")
 def days(tiny_bundle, tmp_path_factory):
     """An output a day, each of what the days before it lack."""
-    folder = tmp_path_factory.mktemp("days")
-    three_days(folder, folder / "out", tiny_bundle, granularity="sentence,word")
-    return folder / "out"
+    return embed_days(tmp_path_factory.mktemp("days"), tiny_bundle, granularity="sentence,word")
 
 
 def names(days):
@@ -135,8 +133,8 @@ def test_other_vectors_are_not_read_with_these(days, run, tmp_path):
 def test_a_report_shows_several_outputs_once_they_are_merged(days, tiny_bundle, tmp_path, command):
     said = "holds several outputs, and a report shows one: merge them with `bert-embed export"
     assert f"{said} {days} MERGED --to parquet`" in command("report", days, code=2).err
-    three_days(tmp_path, tmp_path / "out", tiny_bundle, keep_text=True)
-    command("export", tmp_path / "out", tmp_path / "merged", to="parquet")
+    outputs = embed_days(tmp_path, tiny_bundle, keep_text=True)
+    command("export", outputs, tmp_path / "merged", to="parquet")
     file = tmp_path / "page.html"
     command("report", tmp_path / "merged", output=file, projection="pca")
     page = content_of(file.read_text("utf-8"))
@@ -146,8 +144,7 @@ def test_a_report_shows_several_outputs_once_they_are_merged(days, tiny_bundle, 
 
 
 def test_outputs_whose_earlier_one_was_overwritten_are_refused(tmp_path, run, tiny_bundle, command):
-    three_days(tmp_path, tmp_path / "out", tiny_bundle)
-    monday, tuesday, _ = names(tmp_path / "out")
+    monday, tuesday, _ = names(embed_days(tmp_path, tiny_bundle))
     other = [{"id": "1", "text": "another"}, {"id": "5", "text": "five"}]
     run({"other.jsonl": other}, "out/monday", overwrite=True)
     problem = f"{tuesday} continues another run than {monday} holds now"
