@@ -12,10 +12,10 @@ import pytest
 import tensorflow as tf
 
 import bert_embed
-from tests.support.command import data_files, embed, rows, sentence_files, write_json
+from tests.support.blocks import described, every_kind, write
+from tests.support.command import data_files, flip, rows, sentence_files
 from tests.support.outputs import finished_run
 
-KINDS = ("embeddings", "tokens", "words")
 # The ids that a tool finds in a folder; what it makes of each type: integration/readers.
 TOOLS = {
     "pandas": lambda folder: pd.read_parquet(folder)["id"].tolist(),
@@ -23,28 +23,16 @@ TOOLS = {
     "Polars": lambda folder: pl.read_parquet(folder)["id"].to_list(),
     "DuckDB": lambda folder: duckdb.sql(f"from '{folder}/*.parquet'").pl()["id"].to_list(),
     "datasets": lambda folder: list(
-        datasets.load_dataset(str(folder), split="train", cache_dir=f"{folder}-cache")["id"]
+        datasets.load_dataset(str(folder), split="train", cache_dir=f"{folder.parent}-cache")["id"]
     ),
 }
 
 
-@pytest.fixture(scope="module")
-def output(tmp_path_factory, tiny_bundle):
-    folder = tmp_path_factory.mktemp("tools")
-    texts = ["the bank", "of the river, money", " ", "unaffable river bank"] * 9
-    lines = ({"id": f"d{n}", "text": text, "year": n} for n, text in enumerate(texts))
-    path = write_json(folder / "in.jsonl", *lines)
-    flags = {"granularity": "sentence,token,word", "extra_columns": "year:int64"}
-    assert embed(folder / "out", tiny_bundle, path, block_bytes=300, **flags) == 0
-    return folder / "out"
-
-
 @pytest.mark.parametrize("tool", TOOLS)
-def test_a_folder_opens_as_one_data_set(output, tool, monkeypatch):
+def test_a_folder_opens_as_one_data_set(whole, tool, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    for kind in KINDS:
-        assert len(data_files(output, kind)) > 2
-        assert TOOLS[tool](output / kind) == [f"d{n}" for n in range(36) if n % 4 != 2]
+    assert len(data_files(whole)) > 2
+    assert TOOLS[tool](whole / "embeddings") == rows(whole)["id"]
 
 
 @pytest.mark.slow
@@ -64,8 +52,9 @@ def test_ids_keep_the_type_of_their_column(tmp_path, run, kind):
     assert [each.id for each in bert_embed.read_words(output)] == ids.to_pylist()
 
 
-def test_all_columns_but_the_vectors_are_compressed_and_have_statistics(output):
-    for path in (path for kind in KINDS for path in data_files(output, kind)):
+def test_all_columns_but_the_vectors_are_compressed_and_have_statistics(tmp_path):
+    write(tmp_path, every_kind(), described(every_kind()))
+    for path in tmp_path.glob("*/part-*"):
         group = pq.read_metadata(path).row_group(0)
         for column in map(group.column, range(group.num_columns)):
             is_vector = column.path_in_schema.endswith("embedding.list.element")
@@ -73,13 +62,11 @@ def test_all_columns_but_the_vectors_are_compressed_and_have_statistics(output):
             assert column.is_stats_set != is_vector, column.path_in_schema
 
 
-def test_a_flipped_bit_is_noticed_by_any_reader_that_looks(output, tmp_path):
-    data = bytearray(data_files(output)[0].read_bytes())
-    start = pq.read_metadata(data_files(output)[0]).row_group(0).column(1).data_page_offset
-    data[start + 200] ^= 1
-    (tmp_path / "flipped.parquet").write_bytes(data)
+def test_a_flipped_bit_is_noticed_by_any_reader_that_looks(output):
+    path = data_files(output)[0]
+    flip(path, pq.read_metadata(path).row_group(0).column(1).data_page_offset + 200)
     with pytest.raises(OSError, match=r"(?i)crc"):
-        pq.read_table(tmp_path / "flipped.parquet", page_checksum_verification=True)
+        pq.read_table(path, page_checksum_verification=True)
 
 
 TYPES = {"bfloat16": tf.bfloat16, "int8": tf.int8, "ubinary": tf.uint8}
