@@ -20,8 +20,8 @@ import pytest
 
 import bert_embed
 from bert_embed.base.arrays import cosines, unit_length
-from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
+from bert_embed.results.names import OUTPUT_DTYPES
 from tests.support.blocks import (
     described,
     embedding_block,
@@ -67,7 +67,7 @@ docs/export.md | embedding-atlas | tests/integration/export_readers/test_docs.py
 docs/migrating.md | M embed | tests/test_docs.py
 docs/install.md | python3.12 -m venv | tests/integration/install/test_wheel.py
 docs/models.md | .venv/bin/bert-embed model import hf: | tests/unit/importers/test_hub.py
-docs/output.md | -- what | test_duckdb_runs_each_query
+docs/output.md | -- what | test_every_output_type_is_decoded_as_the_page_says
 docs/increments.md | SELECT | test_duckdb_finds_the_newest_of_each_document
 docs/bigquery.md | import bert_embed | tests/cli/bigquery/test_load.py
 docs/python.md | import bert_embed | test_the_python_of_a_page_gives_these_shapes
@@ -158,12 +158,9 @@ def test_every_fence_of_a_page_is_closed_and_says_its_language(page):
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
+def model(model_of):
     """A folder with a small model, as a source in `source` and as a bundle in `bundle`."""
-    folder = tmp_path_factory.mktemp("model")
-    write_tiny_huggingface(folder / "source", layers=4)
-    import_model(str(folder / "source"), str(folder / "bundle"))
-    return folder
+    return Path(model_of(write_tiny_huggingface, layers=4).path).parent
 
 
 @pytest.fixture
@@ -220,7 +217,18 @@ def test_the_command_for_cloud_storage(workspace, gcs):
     assert list(bert_embed.read("gs://bucket/vectors")[0]) == ["a", "b"]
 
 
-def test_every_output_type_is_decoded_as_the_page_says(dtype):
+@pytest.mark.parametrize("dtype", OUTPUT_DTYPES)
+def test_every_output_type_is_decoded_as_the_page_says(tmp_path, monkeypatch, model, dtype):
+    monkeypatch.chdir(tmp_path)
+    Path("in.jsonl").write_text(LINES)
+    words = ["embed", "--input=in.jsonl", "--output=build/vectors", f"--output_dtype={dtype}"]
+    flags = ["--granularity=sentence,word", "--max_seq_length=16", f"--model={model}/bundle"]
+    assert main([*words, *flags]) == 0
+    check_python(dtype)
+    check_duckdb(dtype)
+
+
+def check_python(dtype):
     namespace = {}
     page = [each for each in blocks() if (each.page, each.language) == ("docs/output.md", "python")]
     texts = [each.text for each in page]
@@ -237,24 +245,6 @@ def test_every_output_type_is_decoded_as_the_page_says(dtype):
     np.testing.assert_array_equal(namespace["vectors"], kept)
 
 
-@pytest.fixture(scope="module", params=["float32", "float16", "bfloat16", "int8", "ubinary"])
-def stored(request, model, tmp_path_factory):
-    """A folder with `build/vectors`, and the type in which its vectors of texts and words are."""
-    folder, dtype = tmp_path_factory.mktemp("stored"), request.param
-    (folder / "in.jsonl").write_text(LINES)
-    words = ["embed", f"--input={folder}/in.jsonl", f"--output={folder}/build/vectors"]
-    words += ["--model", f"{model}/bundle", f"--output_dtype={dtype}"]
-    run([*words, "--granularity=sentence,word", "--max_seq_length=16"])
-    return folder, dtype
-
-
-@pytest.fixture
-def dtype(stored, monkeypatch):
-    """The type of the vectors in `build/vectors` of the folder that it changes to."""
-    monkeypatch.chdir(stored[0])
-    return stored[1]
-
-
 def query(*names):
     """The statement whose comment names these types, and those before it that define macros."""
     statements = block("docs/output.md", "-- what").text.split(";\n")
@@ -262,7 +252,7 @@ def query(*names):
     return macros, next(each for each in statements if all(name in each for name in names))
 
 
-def test_duckdb_runs_each_query(dtype):
+def check_duckdb(dtype):
     vectors = bert_embed.read("build/vectors")[1]
     database = duckdb.connect()
     macros, settings = query("parquet_kv_metadata")
