@@ -250,13 +250,11 @@ def replace_without_records(output):
 
 FAULTS = {
     "moved": move,
-    "removed": shutil.rmtree,
     "replaced by an empty folder": replace_by_empty,
     "replaced by a copy": replace_by_copy,
     "a part and its record removed": replace_without_records,
     "embeddings removed": lambda output: shutil.rmtree(output / "embeddings"),
     "block records removed": lambda output: shutil.rmtree(output / "_state" / "blocks"),
-    "state removed": lambda output: shutil.rmtree(output / "_state"),
     "a file removed": lambda output: next((output / "embeddings").iterdir()).unlink(),
     "a file cut": lambda output: next((output / "embeddings").iterdir()).write_bytes(b""),
     "a block record removed": lambda output: block_records(output)[0].unlink(),
