@@ -1,6 +1,5 @@
 """Small random models with heads: SPLADE, classifiers, cross-encoders, bge-m3."""
 
-import struct
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -86,13 +85,6 @@ def _write_splade_modules(folder: Path, pooling: Mapping[str, Any]) -> None:
     types = {"": f"{_SPLADE}.MLMTransformer", "1_SpladePooling": f"{_SPLADE}.SpladePooling"}
     write_modules(folder, types)
     write(folder, {"1_SpladePooling/config.json": pooling})
-
-
-def write_masked_lm(folder: Path, kind: str, own_decoder: bool = False) -> None:
-    """Writes a masked language model as transformers saves it."""
-    write_mlm(folder, kind, own_decoder)
-    for name in ("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"):
-        (folder / name).unlink()
 
 
 def plain_weights(kind: str, tensors: dict, states: np.ndarray) -> np.ndarray:
@@ -249,7 +241,7 @@ def write_m3(folder, arrays=None, **torch_file):
 
 
 KINDS = {"<f4": "FloatStorage", "<f2": "HalfStorage", "<f8": "DoubleStorage"}
-REBUILD = "torch._utils _rebuild_tensor_v2"
+REBUILD = "torch._utils\n_rebuild_tensor_v2"
 
 
 def write_torch(
@@ -263,35 +255,20 @@ def write_torch(
 
 
 def state_dict(arrays: Mapping[str, np.ndarray], rebuild: str = REBUILD) -> bytes:
-    """Returns the pickle of a state dict, whose numbers are in storages apart."""
-    items = b"".join(
-        _text(name) + _tensor(number, array, rebuild)
+    """Returns the pickle of a state dict, in its form as text; numbers are in storages apart."""
+    tensors = (
+        f"V{name}\n{_tensor(number, array, rebuild)}"
         for number, (name, array) in enumerate(arrays.items())
     )
-    return b"\x80\x02}(" + items + b"u."
+    return f"}}({''.join(tensors)}u.".encode()
 
 
-def _tensor(number: int, array: np.ndarray, rebuild: str) -> bytes:
-    kind = _class(f"torch {KINDS[array.dtype.str]}")
-    storage = _tuple([_text("storage"), kind, _text(str(number)), _text("cpu"), _int(array.size)])
-    strides = [_int(stride // array.itemsize) for stride in array.strides]
-    hooks = _class("collections OrderedDict") + b")R"
-    parts = [storage + b"Q", _int(0), _tuple([*map(_int, array.shape)]), _tuple(strides)]
-    return _class(rebuild) + _tuple([*parts, b"\x89", hooks]) + b"R"
+def _tensor(number: int, array: np.ndarray, rebuild: str) -> str:
+    kind, strides = KINDS[array.dtype.str], [stride // array.itemsize for stride in array.strides]
+    storage = f"(Vstorage\nctorch\n{kind}\nV{number}\nVcpu\nI{array.size}\ntQ"
+    hooks = "ccollections\nOrderedDict\n)R"
+    return f"c{rebuild}\n({storage}I0\n{_tuple(array.shape)}{_tuple(strides)}I00\n{hooks}tR"
 
 
-def _class(name: str) -> bytes:
-    return b"c" + "\n".join(name.split()).encode() + b"\n"
-
-
-def _tuple(items: Sequence[bytes]) -> bytes:
-    return b"(" + b"".join(items) + b"t"
-
-
-def _int(number: int) -> bytes:
-    return b"J" + struct.pack("<i", number)
-
-
-def _text(text: str) -> bytes:
-    data = text.encode()
-    return b"X" + struct.pack("<I", len(data)) + data
+def _tuple(numbers: Sequence[int]) -> str:
+    return "".join(["(", *(f"I{number}\n" for number in numbers), "t"])

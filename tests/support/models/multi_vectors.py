@@ -37,8 +37,22 @@ _PYLATE_DENSE = "pylate.models.Dense.Dense"
 _NORMALIZE = "sentence_transformers.base.modules.normalize.Normalize"
 _MASK = "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask"
 _ON_TOKENS = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
+# What the files of colbertv2.0 and of GTE-ModernColBERT-v1 say beside lengths.
+_OF_COLBERT = {
+    **{"query_token_id": "[unused0]", "doc_token_id": "[unused1]", "query_token": "[Q]"},
+    **{"doc_token": "[D]", "ncells": None, "bsize": 32, "dim": 128, "similarity": "cosine"},
+    **{"attend_to_mask_tokens": False, "interaction": "colbert", "mask_punctuation": True},
+    **{"checkpoint": "bert-base-uncased", "nbits": 1},
+}
+_OF_GTE = {
+    **{"__version__": {"sentence_transformers": "4.0.2"}, "default_prompt_name": None},
+    **{"attend_to_expansion_tokens": False, "do_query_expansion": True},
+}
 CASES: dict[str, dict[str, Any]] = {
-    "stanford": {"way": "stanford", "metadata": {"query_maxlen": 16, "doc_maxlen": 24}},
+    "stanford": {
+        "way": "stanford",
+        "metadata": _OF_COLBERT | {"query_maxlen": 16, "doc_maxlen": 24},
+    },
     "stanford_attends": {
         "way": "stanford",
         "metadata": {
@@ -50,7 +64,10 @@ CASES: dict[str, dict[str, Any]] = {
     "pylate": {
         "way": "pylate",
         "encoder": "modernbert",
-        "config": {"query_length": 16, "document_length": 40, "skiplist_words": [",", "!", "Ġof"]},
+        "config": {
+            **{"query_length": 16, "document_length": 40, "skiplist_words": [",", "!", "Ġof"]},
+            **_OF_GTE,
+        },
     },
     "pylate_bert": {
         "way": "pylate",
@@ -103,7 +120,6 @@ def _write_stanford(folder: Path, settings: Mapping[str, Any]) -> None:
     write_tiny_huggingface(
         folder,
         prefix="bert.",
-        positions=settings.get("positions", 64),
         vocab=[*small_vocabulary(), *_UNUSED],
         changes=drawn({"linear.weight": (DIM, _HIDDEN)}, 1),
     )

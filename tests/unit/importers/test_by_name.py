@@ -4,17 +4,14 @@ Weights are random and small: lengths, pooling, prompts and normalization are th
 """
 
 import json
-import string
 
 import pytest
 
 from bert_embed.bundle.bundle import document_prompt, query_prompt
-from bert_embed.encoder import Encoder
 from bert_embed.importers import import_model
 from tests.support.command import embed, record
 from tests.support.models.architectures import write_architecture
 from tests.support.models.folder import change, snapshot_folder
-from tests.support.models.multi_vectors import write_multi_vectors
 from tests.support.models.sentence_transformers import (
     dense,
     write_kinds,
@@ -50,15 +47,7 @@ MODELS = {
         files(length=128, normalize=False, dense=16),
     ),
     "intfloat/e5-base-v2": ("bert", files(trained=E5)),
-    "intfloat/multilingual-e5-small": (
-        "multilingual",
-        files(trained=E5, tokenizer_class="XLMRobertaTokenizer"),
-    ),
     "BAAI/bge-small-en-v1.5": ("bert", files("cls", lowered=True, trained=(SEARCHING, ""))),
-    "mixedbread-ai/mxbai-embed-large-v1": (
-        "bert",
-        files("cls", normalize=False, prompts={"query": SEARCHING, "passage": ""}),
-    ),
     "dangvantuan/sentence-camembert-base": (
         "camembert",
         files(length=128, normalize=False, file="sentence_camembert_config.json"),
@@ -77,36 +66,11 @@ MODELS = {
 }
 
 
-# Late interaction: what their files say, the length of documents, and that of a filled query.
-STANFORD = {
-    **{"query_token_id": "[unused0]", "doc_token_id": "[unused1]", "query_token": "[Q]"},
-    **{"doc_token": "[D]", "ncells": None, "bsize": 32, "dim": 128, "similarity": "cosine"},
-    **{"query_maxlen": 32, "attend_to_mask_tokens": False, "interaction": "colbert"},
-    **{"mask_punctuation": True, "checkpoint": "bert-base-uncased", "nbits": 1},
-}
-PYLATE = {
-    **{"__version__": {"sentence_transformers": "4.0.2"}, "default_prompt_name": None},
-    **{"query_length": 32, "document_length": 300, "attend_to_expansion_tokens": False},
-    **{"skiplist_words": list(string.punctuation), "do_query_expansion": True},
-}
-MULTI = {
-    "colbert-ir/colbertv2.0": (
-        "stanford",
-        {"metadata": STANFORD | {"doc_maxlen": 180}, "positions": 512},
-        (180, 32),
-    ),
-    "lightonai/GTE-ModernColBERT-v1": ("pylate", {"config": PYLATE}, (300, 32)),
-    "lightonai/LateOn": ("own", {"transformer": {"document_length": 300}}, (300, 0)),
-}
-
-
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hub")
     for name, (kind, about) in MODELS.items():
         write_model(snapshot_folder(folder, name, COMMIT), kind, about)
-    for name, (case, changes, _) in MULTI.items():
-        write_multi_vectors(snapshot_folder(folder, name, COMMIT), case, **changes)
     return folder
 
 
@@ -192,22 +156,6 @@ def test_a_model_of_the_cache_is_computed_as_its_files_say(name, tmp_path):
         document = about["prompts"].get("document", "")
         assert document_prompt(bundle, None) == document
     assert query_prompt(bundle, document) == query
-
-
-@pytest.mark.parametrize("name", MULTI)
-def test_a_late_interaction_model_of_the_cache_is_computed_as_its_files_say(name, tmp_path):
-    document_length, query_length = MULTI[name][2]
-    bundle = import_model(name, str(tmp_path / "bundle"))
-    assert bundle.source == f"hf://{name}@{COMMIT}"
-    head = bundle.heads["multi"]
-    assert (bundle.default_vectors, bundle.prompts) == (("multi",), {})
-    assert bundle.max_seq_length == document_length
-    assert (head.fill_length, head.needs_mask) == (query_length, query_length > 0)
-    size = bundle.config.vocab_size
-    assert (head.query_marker, head.document_marker) == (size - 2, size - 1)
-    assert len(head.skip_ids) > 3
-    query = Encoder(bundle, threads=1).encode_query("the bank", kind="multi")
-    assert len(query.vectors) >= max(query_length, 5)
 
 
 def test_code_beside_the_weights_never_runs(tmp_path):

@@ -21,7 +21,6 @@ from tests.support.models.heads import (
     plain_weights,
     write_classifier,
     write_m3,
-    write_masked_lm,
     write_mlm,
     write_splade,
 )
@@ -87,20 +86,6 @@ def test_sparse_vectors(model_of, kind, engine):
     rows = [plain_weights(kind, tensors, states(kind, number)) for number in range(len(TEXTS))]
     expected = [row.sum(0) if pooling == "sum" else row.max(0) for row in rows]
     np.testing.assert_allclose(whole(found, len(expected[0])), expected, atol=CLOSE, rtol=1e-5)
-
-
-@pytest.mark.parametrize("kind", MLM)
-def test_sparse_vectors_of_a_masked_language_model(model_of, kind):
-    bundle = model_of(write_masked_lm, kind, own_decoder=kind in OWN_DECODER)
-    tensors = tensors_of(bundle)
-    assert (bundle.default_vectors, [*bundle.heads]) == (("dense",), ["sparse"])
-    encoder, texts = Encoder(bundle, threads=1), list(TEXTS)
-    every = [states(kind, number) for number in range(len(TEXTS))]
-    expected = [plain_weights(kind, tensors, one).max(0) for one in every]
-    found = whole(encoder.encode(texts, kind="sparse"), len(expected[0]))
-    np.testing.assert_allclose(found, expected, atol=CLOSE, rtol=1e-5)
-    means = [one.mean(0) for one in every]
-    np.testing.assert_allclose(encoder.encode(texts), means, atol=CLOSE, rtol=1e-5)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

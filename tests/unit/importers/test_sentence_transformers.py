@@ -95,15 +95,12 @@ def test_another_module_is_another_model(tmp_path):
     write_sentence_transformers(tmp_path / "source", modules=[dense(32, 8)])
     changes = (
         {},
-        {},
         {DENSE: {"activation_function": "torch.nn.modules.activation.ReLU"}},
         {WEIGHTS: {"linear.bias": np.ones(8, np.float32)}},
         {DENSE: {"bias": False}, WEIGHTS: {"linear.bias": None}},
     )
     bundles = [imported(tmp_path, str(n), files) for n, files in enumerate(changes)]
-    fingerprints = [bundle.fingerprint for bundle in bundles]
-    assert fingerprints[0] == fingerprints[1]
-    assert len({*fingerprints}) == 4
+    assert len({bundle.fingerprint for bundle in bundles}) == 4
 
 
 @pytest.mark.slow
@@ -169,11 +166,9 @@ def test_modules_and_dims_and_normalize_in_every_order(tmp_path, name, saved):
     [
         ("Transformer Pooling WeightedLayerPooling", "module WeightedLayerPooling after"),
         ("Transformer LSTM Pooling", "module LSTM is not supported, only StaticEmbedding, Transf"),
-        ("Transformer LayerNorm Pooling", "module LayerNorm after Transformer is not"),
         ("StaticEmbedding Pooling", "module Pooling after StaticEmbedding is not supported"),
         ("sentence_transformers.base.modules.router.Router", "module Router is not supported"),
         ("Transformer Pooling Normalize Dense", "module Dense after Normalize is not"),
-        ("Transformer Dense Pooling", "module Dense after Transformer is not supported"),
         ("Pooling", "module Pooling after nothing is not supported"),
         ("", "names no Transformer module"),
         ("Transformer mine.Pooling", r"module mine\.Pooling is refused, .* model's own code"),
@@ -189,8 +184,6 @@ def test_a_module_that_is_not_computed_is_refused_by_name(tmp_path, kinds, messa
     ("file", "changes", "message"),
     [
         (DENSE, {"out_features": 0}, "out_features must be a positive integer"),
-        (DENSE, {"in_features": True}, "in_features must be a positive integer, got True"),
-        (DENSE, {"bias": 1}, "bias must be true or false, got 1"),
         (DENSE, {"activation_function": MISH}, f"must be torch.nn's .*SiLU, got '{MISH}'"),
         (DENSE, {"activation_function": "mine.Tanh"}, r"got 'mine\.Tanh'"),
         (DENSE, {"use_residual": True}, "tensor residual.weight is missing"),
@@ -204,21 +197,17 @@ def test_a_module_that_is_not_computed_is_refused_by_name(tmp_path, kinds, messa
         (TRANSFORMER, {"transformer_task": "fill-mask"}, "transformer_task must"),
         (TRANSFORMER, {"model_args": {"rotary_scaling_factor": 2}}, "factor of model_args is no"),
         (TRANSFORMER, {"query_length": 32}, "query_length is not supported"),
-        (TRANSFORMER, {"max_seq_length": "all"}, "max_seq_length must be a pos"),
         (TRANSFORMER, {"tokenizer_args": {"do_lower_case": False}}, "of tokenizer_args is not su"),
         (MODEL, {"prompts": {"query": "[CLS] a: "}}, r"query holds the special token \[CLS\], wh"),
         (MODEL, {"model_type": None}, "must be Sentence.*, got None"),
         (MODEL, {"similarity_fn_name": "mine"}, "must be cosine or dot or "),
-        (MODEL, {"truncate_dim": "8"}, "truncate_dim must be a pos"),
         (MODEL, {"colour": "red"}, "colour is not supported"),
         (MODEL, {"default_prompt_name": "query"}, "_prompt_name must be one of none, got 'query'"),
         (MODEL, {"prompts": {"a": 1}}, "prompt a must be a text"),
-        (MODEL, {"prompts": ["a"]}, "prompts must be an object"),
         ("tokenizer_config.json", {"model_input_names": ["input_ids"]}, "list input_ids and atte"),
         ("tokenizer_config.json", {"chat_template": "{{ messages }}"}, "chat_template of .* puts"),
         ("chat_template.jinja", "{{ messages }}", "chat_template.jinja, is not supported: .* puts"),
         (WEIGHTS, {"linear.weight": None}, r"2_Dense: tensor linear\.weight is missing"),
-        (WEIGHTS, {"linear.bias": THREE}, r"linear\.bias must be \[8\], is \[3\]"),
         (WEIGHTS, {"residual.weight": THREE}, r"residual\.weight is not part of a Dense"),
         *[
             ("modules.json", [ENCODER | {"path": path}], OUTSIDE)

@@ -95,19 +95,12 @@ def test_what_is_for_layers_is_refused_by_name(potion, settings, message):
 @pytest.mark.parametrize(
     ("file", "changes", "message"),
     [
-        ("config.json", {"max_length": 0}, "max_length must be a positive integer"),
         ("config.json", {"normalize": "yes"}, "normalize must be true or false"),
         ("config.json", {"pool": "max"}, "pool is not supported"),
         (WEIGHTS, {"mapping": np.full(9, 1)}, r"tensor mapping must be \[\d+\], is \[9\]"),
         (WEIGHTS, {"other": np.ones(3, "f4")}, "other is not part of a static model"),
         (TOKENIZER, {"truncation": {"direction": "Left"}}, "truncation_side must be right"),
-        (TOKENIZER, {"truncation": {"max_length": "9"}}, "max_length must be a positive int"),
         (TOKENIZER, {"added_tokens": [{"content": {}}]}, "of added_tokens is no token"),
-        (
-            TOKENIZER,
-            {"model": {"vocab": {"[UNK]": 0, "a": None}}},
-            "id of 'a' must be a whole number",
-        ),
     ],
 )
 def test_what_would_give_other_vectors_is_refused(tmp_path, file, changes, message):

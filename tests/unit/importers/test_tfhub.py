@@ -67,10 +67,13 @@ def test_any_other_saved_model_is_refused_with_what_it_holds(tmp_path, settings,
     refused(tmp_path / "hub", message)
 
 
-def test_a_model_that_returns_its_last_layer_alone_and_no_pooler_is_imported(tmp_path):
-    write_tiny_hub(tmp_path / "hub", pooler=False)
+def test_a_model_without_a_pooler_is_imported_with_a_vocabulary_beside_it(tmp_path):
+    write_tiny_hub(tmp_path / "hub", pooler=False, vocabulary=False)
+    entries = (tmp_path / "huggingface" / "vocab.txt").read_bytes()
+    change(tmp_path / "hub" / "assets", {"vocab.txt": entries})
     bundle = imported(tmp_path / "hub")
     assert (bundle.config.num_hidden_layers, bundle.has_pooler) == (2, False)
+    assert bundle.tokenizer_settings["lower_case"]
     assert Encoder(bundle).encode("the bank").shape == (32,)
 
 
@@ -112,13 +115,6 @@ def test_what_is_no_bert_encoder_is_refused_by_name(tmp_path, case, message):
     tf.saved_model.save(module, str(tmp_path / "hub"))
     with pytest.raises(ValueError, match=message):
         imported(tmp_path / "hub")
-
-
-def test_a_vocabulary_may_be_put_beside_a_model_that_names_none(tmp_path):
-    write_tiny_hub(tmp_path / "hub", vocabulary=False)
-    entries = (tmp_path / "huggingface" / "vocab.txt").read_bytes()
-    change(tmp_path / "hub" / "assets", {"vocab.txt": entries})
-    assert imported(tmp_path / "hub").tokenizer_settings["lower_case"]
 
 
 @pytest.mark.parametrize(

@@ -131,10 +131,7 @@ def test_casing_and_longest_word_are_those_of_the_class(tmp_path, slow, fast, wa
         (fast_alone(BROKEN), r"tokenizer\.json: entry 20 holds a line break"),
         ({"vocab.txt": "<s>\n</s>\n[UNK]\na"}, r"the vocabulary lacks \[CLS\], \[SEP\]"),
         ({FAST_FILE: fast_of(normalizer=[1])}, "normalizer must be an object, got a list"),
-        ({FAST_FILE: fast_of(model="WordPiece")}, "model must be an object, got a str"),
-        ({FAST_FILE: fast_of(post_processor="x")}, "post_processor must be an object, got a str"),
         ({FAST_FILE: fast_of(added_tokens=1)}, "added_tokens must be a list, got 1"),
-        ({FAST_FILE: fast_of(added_tokens=["x"])}, "cannot be read"),
         *[
             ({FAST_FILE: fast_of(added_tokens=[{"id": number, "content": content}])}, "annot be re")
             for number, content in (("0", "[PAD]"), (-1, "##ed"))
@@ -143,7 +140,6 @@ def test_casing_and_longest_word_are_those_of_the_class(tmp_path, slow, fast, wa
             ({FAST_FILE: fast_of(model=MODEL | {"vocab": vocab}, **PLAIN)}, message)
             for vocab, message in (
                 (["a"], "vocab must be an object, got a list"),
-                ({"a": "1"}, "the id of 'a' must be a whole numb"),
                 ({"a": -1}, "the id of 'a' must be a whole number"),
             )
         ],

@@ -11,7 +11,6 @@ import pytest
 import tokenizers
 from safetensors.numpy import load_file
 
-from bert_embed.backends.probe import verify
 from bert_embed.base.errors import SettingError
 from bert_embed.encoder import Encoder
 from bert_embed.model import Request
@@ -162,21 +161,6 @@ def test_kept_windows_and_chunks_have_vectors_of_their_own(encoders, models):
     assert np.array_equal(done.heads["multi"].rows()[0], chunk.vectors)
 
 
-def test_equal_rows_are_computed_once_and_given_to_each_document(encoders):
-    _, done = run_texts(encoders("stanford"), ["the bank", "a river", "the bank"], 24)
-    assert len(done.rows.heads["multi"]) == 2
-    first, _, third = done.heads["multi"].rows()
-    assert np.array_equal(first, third)
-
-
-def test_a_bundle_keeps_its_head_and_is_what_it_was(models):
-    bundle, head = models("own"), models("own").heads["multi"]
-    assert (head.dim, head.fill_length, head.attends_fill) == (DIM, 16, False)
-    assert (bundle.default_vectors, bundle.max_seq_length) == (("multi",), 50)
-    result = verify(bundle)
-    assert (result.problem, "multi_output" in result.outputs) == ("", True)
-
-
 def test_a_row_that_is_not_finite_fails(tmp_path):
     write_multi_vectors(tmp_path / "source", "stanford")
     name = "bert.embeddings.word_embeddings.weight"
@@ -196,11 +180,9 @@ def test_a_row_that_is_not_finite_fails(tmp_path):
     [
         ("stanford", "artifact.metadata", {"query_maxlen": "32"}, "query_maxlen must be a whole"),
         ("stanford", "artifact.metadata", {"similarity": "l2"}, "must be 'cosine' for MaxSim"),
-        ("stanford", "artifact.metadata", {"interaction": "flipr"}, "for MaxSim, got 'flipr'"),
         ("pylate", ST, {"skiplist_words": ","}, "list of texts"),
         ("own", "3/config.json", {"keep_only_token_ids": [1]}, "_ids is not supported"),
         ("own", "3/config.json", {"skiplist_tasks": [["query"]]}, "be document, or query and docu"),
-        ("own", "3/config.json", {"skiplist_tasks": ["query"]}, "be document, or query and docume"),
         ("own", ST, {"prompts": MARKED}, r"prompt query holds the special token \[D\] , which is"),
         ("pylate", ST, {"query_prefix": 1}, "must be a text, got"),
         ("own", "4/config.json", {"module_input_name": "sentence_embedding"}, "token_embeddings"),

@@ -53,13 +53,6 @@ def test_the_logits_of_windows_are_averaged_by_their_tokens(encoder):
     np.testing.assert_allclose(found[0], encoder.encode(TEXTS[0], kind="scores"), atol=1e-6)
 
 
-def test_scores_are_of_texts_and_of_pairs(encoder):
-    with pytest.raises(SettingError, match="kind must be named"):
-        encoder.encode(["a"], ["two"])
-    with pytest.raises(SettingError, match="kind scores are of texts and of pairs: call encode"):
-        encoder.encode_query("a", kind="scores")
-
-
 @pytest.mark.parametrize(("labels", "activation"), [(1, "sigmoid"), (3, "none")])
 def test_a_cross_encoder_that_names_none_has_the_usual_activation(tmp_path, labels, activation):
     """That of CrossEncoder, which asks for no problem_type."""
@@ -73,7 +66,6 @@ def test_a_cross_encoder_that_names_none_has_the_usual_activation(tmp_path, labe
     [
         ({"sentence_transformers": {"activation_fn": "torch.nn.Identity"}}, "none"),
         (SIGMOID, "sigmoid"),
-        ({"sentence_transformers": {"activation_fn": None, "version": "4.1.0"}}, "none"),
         ({"sentence_transformers": {"activation_fn": None}} | SIGMOID, "none"),
         ({"problem_type": "multi_label_classification"}, "sigmoid"),
         ({}, "softmax"),
@@ -130,8 +122,9 @@ def test_a_cross_encoder_scores_pairs_and_ranks_documents(tmp_path, encoder):
     assert len(encoder.labels) == 3
     for call, said in (
         (lambda: one_label.score([("who",)]), r"pairs\[0\] must be two texts"),
-        (lambda: one_label.score(["who"]), r"pairs\[0\] must be two texts"),
         (lambda: one_label.score([("who", 1)]), r"pairs\[0\] must be two texts"),
+        (lambda: encoder.encode(["a"], ["two"]), "kind must be named"),
+        (lambda: encoder.encode_query("a", kind="scores"), "are of texts and of pairs: call enc"),
         (lambda: one_label.score(pairs, kind="scores"), "kind is not a setting"),
         (lambda: one_label.score(pairs, texts_b="scores"), "texts_b is not a setting"),
         (lambda: one_label.rank("who", TEXTS, prompt="a"), "prompt is of queries or of documents"),
