@@ -1,16 +1,14 @@
 """The names that `bert_embed` offers, and their types as a user's type checker sees them."""
 
-import inspect
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_overloads, get_type_hints
 
-import numpy as np
 import pytest
 
 import bert_embed
+from tests.support.command import ran
 
 ROOT = Path(bert_embed.__file__).parents[1]
 USER = """
@@ -26,33 +24,32 @@ import bert_embed
 from bert_embed.transforms import Embedded
 
 Floats = NDArray[np.float32]
+Integers = NDArray[np.int32]
 encoder = bert_embed.load("minilm", threads=2, normalize=True)
 assert_type(encoder, bert_embed.Encoder)
 vectors = encoder.encode(["one", "two"], layers=[-1, -2], layer_combine="sum")
 assert_type(vectors, Floats)
-assert_type(encoder.encode(["one"], ["two"], show_progress_bar=True), Floats)
 units_of = encoder.units(["one two"], "word", layers=-1, long_text="window")
 assert_type(units_of, list[bert_embed.TextVectors])
 assert_type(units_of[0].vectors, Floats)
-assert_type(encoder.units("one two", "word", word_pooling="max"), bert_embed.TextVectors)
+assert_type(units_of[0].starts, Integers)
 assert_type(encoder.encode(["one"], ["two"], kind="scores"), Floats)
 assert_type(encoder.encode_query(["one"]), Floats)
 assert_type(encoder.encode("one", kind="sparse", top_k=9), bert_embed.SparseVector)
-assert_type(encoder.encode_query(["one"], kind="sparse"), bert_embed.SparseVectors)
 assert_type(encoder.encode_document("one", kind="multi"), bert_embed.MultiVector)
 assert_type(encoder.encode(["one"], kind="multi"), bert_embed.MultiVectors)
 sparse = encoder.encode(["one", "two"], kind="sparse", top_k=9)
 assert_type(sparse[0], bert_embed.SparseVector)
 assert_type(sparse[:1], bert_embed.SparseVectors)
 assert_type(sparse[0].to_dict(), dict[int, float])
+assert_type(sparse[0].indices, Integers)
+assert_type(sparse.values, Floats)
+assert_type(encoder.encode(["one"], kind="multi").vectors, Floats)
 assert_type(encoder.similarity(sparse, encoder.encode("one", kind="sparse")), Floats)
 assert_type(encoder.similarity_pairwise(vectors, vectors), Floats)
 assert_type(encoder.score(("one", "two")), float)
 assert_type(encoder.score([("one", "two")], max_seq_length=9), Floats)
-best = encoder.rank("one", ["one", "two"], k=1)
-assert_type(best, list[bert_embed.Ranked])
-assert_type(best[0].number, int)
-assert_type(best[0].score, float)
+assert_type(encoder.rank("one", ["one", "two"], k=1), list[bert_embed.Ranked])
 assert_type(encoder.labels, tuple[str, ...])
 assert_type(encoder.bundle, bert_embed.Bundle)
 for some_ids, some in bert_embed.read_batches("out", rows=100):
@@ -64,33 +61,30 @@ assert_type(bert_embed.compare("old", "new").new.documents, int)
 ids, stored = bert_embed.read("out", partial=True)
 assert_type(ids, list[str | int])
 assert_type(stored, Floats)
+assert_type(bert_embed.read_scores("out")[2], Floats)
+for document, tokens_of in bert_embed.read_multi("out"):
+    assert_type(tokens_of, Floats)
 for reader in (bert_embed.read_tokens, bert_embed.read_words):
     units = reader("out", partial=True)
     assert_type(units, Iterator[bert_embed.DocumentUnits])
     for unit in units:
         assert_type(unit.id, str | int)
         assert_type(unit.vectors, Floats)
-starts: list[list[int]] = [
-    [] if each.starts is None else each.starts.tolist() for each in bert_embed.read_tokens("out")
-]
-words: list[str] = [word for each in encoder.units(["a b"], "word") for word in each.texts]
 assert_type(encoder.units("a b"), bert_embed.TextVectors)
 tokenizer = bert_embed.Tokenizer("vocab.txt", lower_case=True)
 assert_type(tokenizer.tokens([1]), list[str])
 assert_type(tokenizer.encode("a"), list[int])
 assert_type(tokenizer.encode_with_offsets(["a"]), bert_embed.TokenizedTexts)
-assert_type(tokenizer.encode_with_offsets(["a"]).starts, NDArray[np.int32])
+assert_type(tokenizer.encode_with_offsets(["a"]).starts, Integers)
+assert_type(tokenizer.encode_with_offsets(["a"]).ids, Integers)
 assert_type(tokenizer.encode_flat(["a"])[1], NDArray[np.int64])
 try:
     encoder.encode(["a"], pooling="median")
     bert_embed.embed("texts", "vectors")
 except bert_embed.SettingError as error:
     assert_type(error.setting, str)
-except bert_embed.RunFailed as failure:
-    assert_type(failure, bert_embed.RunFailed)
 record = bert_embed.embed([Path("a.txt"), "b"], Path("out"), layers=[-1], limit=3, normalize=True)
 status: str = record["status"]
-bert_embed.embed("a", "out", beam_args=["--direct_num_workers=1"], max_rejected="1%")
 transform = bert_embed.EmbedDocuments("minilm", column="body", as_numpy=True, pooling="cls")
 assert_type(transform, bert_embed.EmbedDocuments)
 adapter = bert_embed.BertEmbeddings(columns=["text"], output_columns=["vector"], threads=2)
@@ -120,33 +114,30 @@ def test_all_names_exactly_what_is_documented():
         bert_embed.Model  # noqa: B018
 
 
-def has_any(hint):
-    """Whether Any is a part of a type; the shape of an array is not told."""
-    if get_origin(hint) is np.ndarray:
-        return has_any(get_args(hint)[1])
-    if getattr(get_origin(hint) or hint, "__module__", "").startswith("numpy._typing"):
-        return False  # of ArrayLike, what NumPy makes arrays of
-    inner = (one for part in get_args(hint) for one in (part if isinstance(part, list) else [part]))
-    return hint in (Any, np.ndarray) or any(map(has_any, inner))
+PLACES = """
+import importlib.util, sys
+
+for name in sys.argv[1:]:
+    spec = importlib.util.find_spec(name)
+    print(name, *([spec.origin, *(spec.submodule_search_locations or [])] if spec else []))
+"""
+# Of earlier versions, which may be a user's own, and of folders here.
+OTHERS = ("storage", "bert", "transforms", "pipeline", "tests", "benchmarks", "examples", "deploy")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("Encoder", "MultiVector", "MultiVectors", "Ranked", "SparseVector", "TextVectors"),
-        *("TokenizedTexts", "read", "read_batches", "read_multi", "read_scores", "read_words"),
-    ],
-)
-def test_no_public_type_is_any(name):
-    value = getattr(bert_embed, name)
-    members = {name: value, **(vars(value) if inspect.isclass(value) else {})}
-    for member, one in members.items():
-        function = getattr(one, "fget", one)
-        if member.startswith("_") or not (inspect.isfunction(function) or inspect.isclass(one)):
-            continue
-        for declared in get_overloads(function) or [function]:
-            hints = get_type_hints(declared, localns={"csr_array": object})
-            assert {key for key, hint in hints.items() if has_any(hint)} == set(), member
+@pytest.mark.slow
+def test_an_installation_for_editing_offers_no_other_name(tmp_path):
+    words = [sys.executable, "-c", PLACES, "bert_embed", *OTHERS, "docs", "src"]
+    found = ran(words, cwd=tmp_path, check=True, PYTHONPATH="").stdout.splitlines()
+    ours = [line.split() for line in found if str(ROOT) in line.replace(sys.prefix, "")]
+    assert [name for name, *_ in ours] == ["bert_embed"]
+
+
+@pytest.mark.slow
+def test_windows_is_told_where_to_run():
+    code = "import sys; sys.platform = 'win32'; import bert_embed"
+    last = ran([sys.executable, "-c", code]).stderr.splitlines()[-1]
+    assert last.startswith("ImportError: bert-embed does not run on Windows: run it in WSL")
 
 
 WRONG = {

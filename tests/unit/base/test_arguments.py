@@ -29,6 +29,9 @@ def encoder(tiny_bundle):
 # Wrong for every method that takes texts.
 EVERYWHERE = [
     (TEXTS, {"dim": "3"}, "dim must be an integer, got '3'"),
+    (TEXTS, {"dim": 0}, "dim must be at least 1, got 0"),
+    (TEXTS, {"dim": 33}, "dim must be between 1 and 32 for this model"),
+    (TEXTS, {"layers": []}, "layers must name at least one layer"),
     (TEXTS, {"layers": "-1"}, "layers must be integers, such as [-1, -2], got '-1'"),
     (TEXTS, {"layers": [0.5]}, "layers must be an integer, got 0.5"),
     (TEXTS, {"layers": [-1, -2]}, "layers names 2 layers: say how they become one"),

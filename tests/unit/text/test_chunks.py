@@ -121,6 +121,9 @@ def test_ranges_cover_all_and_advance(lengths, most, overlap, finer):
         assert stop - next_start <= overlap
 
 
+LATE = {"chunk": "sentence", "chunk_context": ("document",)}
+
+
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
@@ -129,10 +132,12 @@ def test_ranges_cover_all_and_advance(lengths, most, overlap, finer):
         ({"chunk": "sentence", "overlap": 2}, "their most tokens, such as chunk sentence:200"),
         ({"chunk": "tokens", "chunk_tokens": 2, "overlap": 2}, "below the 2 tokens of a chunk"),
         ({"chunk": "tokens", "granularity": ("token",)}, "requires granularity sentence alone"),
-        (
-            {"chunk": "tokens", "chunk_context": ("document",), "long_text": "reject"},
-            "chunk conflicts with long_text reject",
-        ),
+        ({**LATE, "long_text": "reject"}, "chunk conflicts with long_text reject"),
+        ({**LATE, "vectors": ("sparse",)}, "chunk_context document is for vectors dense, not s"),
+        ({"vectors": ("sparse", "sparse")}, "vectors must name at least one kind, and each once"),
+        ({"vectors": ("sparse",), "granularity": ("token",)}, "granularity is of dense vectors"),
+        ({"top_k": 5}, "top_k requires vectors sparse"),
+        ({"vectors": ("sparse",), "top_k": 0}, "top_k must be at least 1, got 0"),
     ],
 )
 def test_settings_that_conflict_are_named(settings, problem):

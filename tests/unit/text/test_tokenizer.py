@@ -290,17 +290,6 @@ def test_any_vocabulary_gives_the_ids_of_the_reference(data, lower_case, max_wor
     assert differences(texts, tokenizer, lower_case, max_word_chars) == []
 
 
-def test_neighbours_in_a_call_do_not_matter(vocab):
-    tokenizer = Tokenizer(vocab)
-    texts = ["ΑΣ", "Α", "\u0301a", "", "e", "\U0001d165", "\U0001d16d", "a", "'", "Σ", "b" * 150]
-    draw = random.Random(1)
-    for _ in range(50):
-        draw.shuffle(texts)
-        ids, splits = tokenizer.encode_flat(texts)
-        alone = [tokenizer.encode(text)[1:-1] for text in texts]
-        assert [part.tolist() for part in np.split(ids, splits[1:-1])] == alone
-
-
 def test_a_long_text_gives_what_its_words_give(vocab):
     words = ["unaffable", "ΟΔΟΣ", "日本語", "naïve", "it's"]
     text = " ".join(words * 20_000)
