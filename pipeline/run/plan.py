@@ -507,6 +507,12 @@ _COLLECTIONS = (
         *("SQL", "the database"),
     ),
     (rb"[^\x01\n]+\x01", "fields between ^A", "--input_format csv with --csv_header"),
+    (rb"[^\x1f\n]+\x1f", "fields between ^_", "sqlite3 -json"),
+    (
+        rb"(.*\n)?[+| ]*--+[+|: ]+--[-+|: ]*\r?\n|(\xe2\x94\x8c|\xe2\x95\xad)\xe2\x94\x80",
+        *("drawn tables", "psql --csv or sqlite3 -json"),
+    ),
+    (rb"__label__\S+ ", "labels of fastText", "jq -cR"),
     (rb'[^{\n]*\n\s*\{\s*"', "JSON behind another line", "tail -n +2 FILE"),
     (
         rb'\[\s*"(?:[^"\\\n]|\\.)*+"\s*[],]|(?:"(?:[^"\\\n]|\\.)*+"\r?\n){2}',

@@ -24,12 +24,27 @@ def unwrapping(record: dict[str, Any], texts: Sequence[str]) -> str | None:
     named = next((name for name in texts if nested_value(record, name) is not None), None)
     if named is not None:
         return _of_columns(record, named) if named in record else None
-    rows = record.get("data")
-    is_split = isinstance(rows, list) and rows and all(isinstance(row, list) for row in rows)
-    if is_split and isinstance(record.get("columns"), list):
-        names = ".columns as $names | .data[] | [$names, .] | transpose"
-        return f"{names} | map({{key: .[0], value: .[1]}}) | from_entries"
-    return _of_records(record, texts) or texts_by_id(record, texts[0], _MANY)
+    # Whose own text may be a field of another name.
+    is_record = any(isinstance(value, str) and " " in value for value in record.values())
+    by_rows = None if is_record else _of_rows(record)
+    return by_rows or _of_records(record, texts, is_record) or texts_by_id(record, texts[0], _MANY)
+
+
+def _of_rows(record: dict[str, Any]) -> str | None:
+    """Of an object that holds rows as lists, and the names of their columns, at some depth."""
+    lists = [(path, one) for path, one in _values(record, "", _DEPTH) if isinstance(one, list)]
+    tables = [(path, len(rows[0])) for path, rows in lists if rows and rows[0] and _are(list, rows)]
+    for names, columns in lists:
+        name = "" if _are(str, columns) else ".name"
+        if not name or (_are(dict, columns) and all("name" in column for column in columns)):
+            for rows in (path for path, width in tables if width == len(columns)):
+                pairs = f"[{names}[]{name}] as $names | {rows}[] | [$names, .] | transpose"
+                return f"{pairs} | map({{key: .[0], value: .[1]}}) | from_entries"
+    return None
+
+
+def _are(kind: type, values: list[Any]) -> bool:
+    return all(isinstance(value, kind) for value in values)
 
 
 def _of_columns(record: dict[str, Any], name: str) -> str | None:
@@ -71,10 +86,8 @@ def is_action(record: Mapping[str, Any]) -> bool:
     return len(record) == 1 and isinstance(inner, dict) and all(key[:1] == "_" for key in inner)
 
 
-def _of_records(record: dict[str, Any], texts: Sequence[str]) -> str | None:
+def _of_records(record: dict[str, Any], texts: Sequence[str], is_record: bool) -> str | None:
     """Of an object that holds a list of records, or records by their ids, at some depth."""
-    # Whose own text may be a field of another name.
-    is_record = any(isinstance(value, str) and " " in value for value in record.values())
     found: list[tuple[bool, int, str]] = []  # whether records have a text, how many, the program
     for path, value in _values(record, "", _DEPTH):
         by_id = isinstance(value, dict)

@@ -90,6 +90,12 @@ OF_MANY_DOCUMENTS = [
     ("a.txt", json.dumps(["the bank", 'of "it"'], indent=1), "JSON strings"),
     ("b.txt", '["the bank"]\n["of it"]\n', "JSON strings"),
     ("c.txt", '"the bank"\n"of it"\n', "JSON strings"),
+    ("d.txt", "id\x1ftext\x1e1\x1fthe bank\x1e", "fields between ^_"),  # `.mode ascii` of sqlite
+    ("e.txt", " id |   text   \n----+----------\n  1 | the bank\n", "drawn tables"),
+    ("f.txt", "id  text    \n--  --------\n1   the bank\n", "drawn tables"),
+    ("g.txt", "+----+----------+\n| id | text     |\n", "drawn tables"),
+    ("h.txt", "┌────┬──────────┐\n│ id │   text   │\n", "drawn tables"),
+    ("i.txt", "__label__2 the bank\n", "labels of fastText"),
 ]
 
 

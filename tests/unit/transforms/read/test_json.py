@@ -140,9 +140,9 @@ BAD = "malformed JSON"
         (SEVERAL, ["1"], [BAD] * 2),
         # Spark writes no nulls.
         (
-            '{"id": 1}\n{"id": 2, "text": "two"}\n{"text": "three"}\n',
+            '{"id": 1}\n{"id": 2, "text": "two"}\n{"text": "three"}\n{"id": " ", "text": "four"}',
             ["2"],
-            ["missing text", "missing id"],
+            ["missing text", "missing id", "missing id"],
         ),
     ],
     ids=["commas", "first", "joined", "missing"],
@@ -159,9 +159,10 @@ BY_PLACE = (
     '| $all | map_values(if type == "array" then .[$row] else . end)'
 )
 SPLIT = (
-    ".columns as $names | .data[] | [$names, .] | transpose "
+    "[.columns[]] as $names | .data[] | [$names, .] | transpose "
     "| map({key: .[0], value: .[1]}) | from_entries"
 )
+NAMED = [{"name": "id"}, {"name": "text"}]
 
 
 def written(orient):
@@ -173,6 +174,13 @@ def written(orient):
     [
         (written("columns"), BY_ROW),
         (written("split"), SPLIT),
+        # Socrata, Trino and ClickHouse describe each column; others have names of their own.
+        (
+            {"meta": {"columns": NAMED}, "data": [[1, "a"]]},
+            SPLIT.replace(".columns[]", ".meta.columns[].name"),
+        ),
+        ({"meta": NAMED, "data": [[1, "a"]]}, SPLIT.replace("columns[]", "meta[].name")),
+        ({"columns": ["id", "text"], "rows": [[1, "a"]]}, SPLIT.replace("data", "rows")),
         (written("table"), ".data[]"),
         (written("index"), "to_entries[] | {id: .key} + .value"),
         (FRAME.to_dict("list"), BY_PLACE),
@@ -200,6 +208,7 @@ def test_the_program_that_unwraps_is_said(record, program):
         {"id": 5, "text": ["New York", "is", "large"], "tags": ["B", "O", "O"]},
         {"id": 5, "text": "a", "comments": WRAPPED},
         {"id": 5, "body": "the text", "comments": [{"n": 1}, {"n": 2}]},
+        {"id": 5, "body": "the text", "tags": ["a"], "parts": [["b"]]},
         {"_id": {"$oid": "5f"}, "_source": WRAPPED[0]},
         {f"d{number}": "a text" for number in range(9)},
         {"id": 5, "meta": {"a": {"b": 1}}, "tags": ["x", "y"]},
