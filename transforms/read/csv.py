@@ -436,13 +436,12 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
             # As in pandas, the fields at the end of a short record are missing.
             named = {name: _field(fields, at) for name, at in places.items()}
             for name, at in places.items():
-                if records.header[at] != name and (value := named[name]) is not None:
-                    named[name] = value.lstrip(" ")  # after a comma, as in the header
+                header = records.header[at]
+                if header != name and (value := named[name]) is not None:
+                    # After a comma, and before the next one, as in the header
+                    named[name] = value.strip(" ") if header.endswith(" ") else value.lstrip(" ")
             document = (columns.id and named[columns.id]) or None
-            values = extra(named)
-            if columns.id and document is None:  # CSV has no notation for a missing one
-                del named[columns.id]
-            yield record_of(named, columns, values)
+            yield record_of(named, columns, extra(named))
         except csv.Error as error:
             count = len(data.splitlines())
             if count > _FEW_LINES:

@@ -207,7 +207,7 @@ _CONVERTERS |= {
 
 
 END_OF_COPY = r"\."  # what PostgreSQL writes behind the last record of CSV
-ID_TOO_LONG = "id too long"
+ID_TOO_LONG, MISSING_ID = "id too long", "missing id"
 _MOST_ID_CHARS = 4096  # as long as a path may be; all ids of a part are in memory
 
 # Id (None where records have none of their own), text (a list of words joined by one space),
@@ -305,7 +305,8 @@ def documents_of(
             continue
         place, reason, record = places[row].as_py(), str(outcome), outcome.record
         blank = not record.strip() or record == END_OF_COPY
-        document = None if reason == ID_TOO_LONG else outcome.id if columns.id else place
+        document = outcome.id if columns.id else place
+        document = None if reason in (ID_TOO_LONG, MISSING_ID) else document
         rejected.append(Rejected(document, place, "read", reason, record, blank, outcome.detail))
     rows = np.array(good, np.int64)
     sources = places if len(rows) == len(places) else places.take(pa.array(rows))
@@ -381,8 +382,8 @@ def of_mongodb(value: Any) -> Any:
 def id_of(record: Mapping[str, Any], column: str) -> str:
     """The id of a record; BadRecordError if it has none."""
     value = of_mongodb(nested_value(record, column))
-    if value is None:
-        raise BadRecordError("missing id")
+    if value is None or (isinstance(value, str) and not value.strip()):
+        raise BadRecordError(MISSING_ID)
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise BadRecordError("id is not a string or an integer")
     if isinstance(value, str) and len(value) > _MOST_ID_CHARS:

@@ -110,11 +110,11 @@ def test_every_record_becomes_a_document_or_is_refused(
     path = folder / ("in.csv.gz" if compressed else "in.csv")
     path.write_bytes(gzip.compress(data) if compressed else data)
     found = read_input(folder, Columns(id="id"), block_bytes, part_docs=part_docs)
-    good = [(text, name) for text, name in rows if text.strip() and name]
+    good = [(text, name) for text, name in rows if text.strip() and name.strip()]
     assert texts_of(found) == [text for text, _ in good]
     assert [each for block in found for each in block.ids.to_pylist()] == [n for _, n in good]
-    bad = [name for text, name in rows if not (text.strip() and name)]
-    reasons = ["empty text" if name else "missing id" for name in bad]
+    bad = [name for text, name in rows if not (text.strip() and name.strip())]
+    reasons = ["empty text" if name.strip() else "missing id" for name in bad]
     assert [reason for _, reason in rejected_of(found)] == reasons
     assert all(len(block) <= part_docs for block in found)
     places = [each for block in found for each in block.sources.to_pylist()]
@@ -126,7 +126,7 @@ def test_every_record_becomes_a_document_or_is_refused(
 
 def test_a_bad_record_is_refused_alone(tmp_path):
     lines = [
-        *(b"id,text", b"1,one", b"2,two,three", b"3,caf\xe9", b'4,"a"b', b"", b"5,", b",no id"),
+        *(b"id,text", b"1,one", b"2,two,three", b"3,caf\xe9", b'4,"a"b', b"", b"5,", b" ,no id"),
         *(b'6,"6"" pipe"', b'7,7" pipe', b"8,a\rb", b'9,"left open', b"10,ten"),
     ]
     (tmp_path / "in.csv").write_bytes(b"\n".join(lines))
@@ -320,6 +320,7 @@ def test_quotes_and_escapes(read, text, how, texts, reasons):
         ("in.csv", 'id,"a;b;c",text,;\na,"x;y;z;",one,\nb,,two,1\n', {}),
         ("in.csv", "id,text\na,one\n\ufeffid,text\nb,two\n", {}),
         ("in.csv", "text, id , year\none, a, 2015\ntwo, b,\n", {}),
+        ("in.csv", " id | text  \n a  | one   \n b  | two\n", {}),  # as psql draws it
         ("in.jsonl", '\ufeff{"id": "a", "text": "one"}\n\ufeff{"id": "b", "text": "two"}\n', {}),
     ],
 )
