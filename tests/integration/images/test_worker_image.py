@@ -1,4 +1,4 @@
-"""The image of workers: `embed` in it, it as worker pool, as Prism's containers, the daily script.
+"""The image of workers: `embed` in it, it as worker pool, as Prism's containers.
 
 `make test-images` builds it first; $IMAGE names another one. Some three minutes on two cores.
 """
@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import ROOT, embed, files, finish, flags_of, rows, start
-from tests.support.daily import DAYS, write_day, write_settings
 from tests.support.servers.gcs import free_port
 
 IMAGE = os.environ.get("IMAGE", "bert-embed-cpu:test")
@@ -150,22 +149,3 @@ def test_containers_of_prism_write_what_the_local_runner_writes(
     output = gcs.root / "texts" / "out"
     assert rows(output)["embedding"] == rows(expected)["embedding"]
     assert len(rows(output)["id"]) == LINES
-
-
-def test_the_image_of_the_daily_script_embeds_a_day(tmp_path, tiny_bundle, monkeypatch):
-    monkeypatch.setenv("DOCKER_BUILDKIT", "1")  # which reads Dockerfile.dockerignore
-    write_day(tmp_path / "texts", DAYS[0], {"a": "red river"})
-    settings = write_settings(tmp_path, tiny_bundle, PYTHON="/usr/local/bin/python")
-    named = f"{IMAGE.partition(':')[0]}:test-cron"
-    file = str(ROOT / "deploy" / "cron" / "Dockerfile")
-    built = docker("build", "-f", file, "--build-arg", f"WORKER={IMAGE}", "-t", named, str(ROOT))
-    assert built.returncode == 0, built.stderr
-    volumes = [f"-v{tmp_path}:{tmp_path}", f"-v{tiny_bundle}:{tiny_bundle}:ro"]
-    mounted = f"-v{settings}:/etc/bert-embed/settings.sh:ro"
-    try:
-        command = ["run", "--rm", "--network", "host", *volumes, mounted, named]
-        ran = docker(*command, "/etc/bert-embed/settings.sh", DAYS[0])
-    finally:
-        docker("rmi", named)
-    assert f"{DAYS[0]} ended with exit code 0" in ran.stdout, ran.stdout + ran.stderr
-    assert rows(tmp_path / "vectors" / DAYS[0])["id"] == ["a"]
