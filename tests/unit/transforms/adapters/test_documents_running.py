@@ -1,6 +1,7 @@
 """EmbedDocuments in time and on many processes: windows, streams, models that are shared."""
 
 import sys
+from functools import partial
 
 import apache_beam as beam
 import pytest
@@ -33,40 +34,45 @@ def grouped(texts):
     return texts | beam.GroupBy(lambda text: 0) | beam.FlatMap(lambda group: group[1])
 
 
-def _placed_in_time(record, timestamp=beam.DoFn.TimestampParam, where=beam.DoFn.WindowParam):
-    text = record["text"] if "text" in record else record["record"]
-    return text, float(timestamp), float(where.start), float(where.end)
+def _placed(
+    record,
+    timestamp=beam.DoFn.TimestampParam,
+    where=beam.DoFn.WindowParam,
+    pane=beam.DoFn.PaneInfoParam,
+):
+    """The text, and the time, window and pane in which it is."""
+    text = record["text"] if "text" in record else record["record"]["text"]
+    panes = pane.is_first, pane.is_last, pane.timing, pane.index
+    return text, (float(timestamp), float(where.start), float(where.end), *panes)
 
 
-TIMES = {"one": 1, "two": 3, "three": 15, " ": 4}
-STARTS = {  # of the windows of each text
-    "fixed": {"one": [0], "two": [0], "three": [10]},
-    "sliding": {"one": [-5, 0], "two": [-5, 0], "three": [10, 15]},
-}
-WINDOWS = {"fixed": window.FixedWindows(10), "sliding": window.SlidingWindows(10, 5)}
-
-
-@pytest.mark.parametrize("kind", WINDOWS)
-def test_elements_keep_their_time_and_window(tiny_bundle, kind):
-    wanted = [
-        (text, TIMES[text], start, start + 10)
-        for text, starts in STARTS[kind].items()
-        for start in starts
-    ]
+@pytest.mark.parametrize(
+    ("windowing", "group", "places"),
+    [
+        (window.FixedWindows(10), False, 4),
+        (window.FixedWindows(10), True, 4),
+        (window.SlidingWindows(10, 5), False, 8),
+        (window.Sessions(10), True, 4),  # merged
+    ],
+    ids=str,
+)
+def test_elements_keep_their_time_window_and_pane(tiny_bundle, windowing, group, places):
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        texts = in_time(pipeline, TIMES, WINDOWS[kind], reshuffle=True)
-        embedded, rejected = texts | EmbedDocuments(tiny_bundle)
-        assert_that(embedded | "Embedded" >> beam.Map(_placed_in_time), equal_to(wanted))
-        blanks = rejected | "Rejected" >> beam.Map(_placed_in_time) | beam.Map(lambda each: each[1])
-        assert_that(blanks, equal_to([4.0] * len(STARTS[kind]["one"])), label="Blank")
+        seconds = {"one": 1, "two": 8, "three": 30, " ": 4}
+        texts = in_time(pipeline, seconds, windowing, reshuffle=not group)
+        texts = grouped(texts) if group else texts
+        records = texts | "Record" >> beam.Map(lambda text: {"text": text})
+        behind = tuple(records | EmbedDocuments(tiny_bundle)) | beam.Flatten()
+        both = records | "Before" >> beam.Map(_placed), behind | "Behind" >> beam.Map(_placed)
+        assert_that(both | beam.CoGroupByKey(), partial(_assert_equal, group, places))
 
 
-def test_a_merged_session_stays_merged(tiny_bundle):
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        texts = in_time(pipeline, {"one": 1, "two": 8, "three": 30}, window.Sessions(10))
-        embedded, _ = grouped(texts) | EmbedDocuments(tiny_bundle)
-        places = embedded | beam.Map(_placed_in_time) | beam.Map(lambda each: (each[0], each[2:]))
-        assert_that(places, equal_to([("one", (1, 18)), ("two", (1, 18)), ("three", (30, 40))]))
+def _assert_equal(group, places, pairs):
+    assert sum(len(before) for _, (before, _) in pairs) == places
+    timing = PaneInfoTiming.ON_TIME if group else PaneInfoTiming.UNKNOWN
+    for _, (before, behind) in pairs:
+        assert list(before) == list(behind)
+        assert {place[5] for place in before} == {timing}
 
 
 def _distribution(pipeline, name):
@@ -88,27 +94,6 @@ def test_windows_do_not_multiply_the_calls_of_the_model(tiny_bundle, windowing):
     )
     [sizes] = _distribution(pipeline, "inference_request_batch_byte_size")
     assert sizes.count == 1
-
-
-def _text_and_pane(record, pane=beam.DoFn.PaneInfoParam):
-    return record["text"], (pane.is_first, pane.is_last, pane.timing, pane.index)
-
-
-def test_elements_keep_their_pane(tiny_bundle):
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        texts = in_time(pipeline, {"one": 1, "two": 2, "three": 11}, window.FixedWindows(10))
-        records = grouped(texts) | "Record" >> beam.Map(lambda text: {"text": text})
-        embedded, _ = records | EmbedDocuments(tiny_bundle)
-        before = records | "Before" >> beam.Map(_text_and_pane)
-        behind = embedded | "Behind" >> beam.Map(_text_and_pane)
-        assert_that((before, behind) | beam.CoGroupByKey(), _equal_panes)
-
-
-def _equal_panes(pairs):
-    assert len(pairs) == 3
-    for _, (before, behind) in pairs:
-        assert list(before) == list(behind)
-        assert [timing for _, _, timing, _ in before] == [PaneInfoTiming.ON_TIME]
 
 
 def test_a_stream_is_embedded_as_it_comes(tiny_bundle):
