@@ -21,7 +21,6 @@ from bert_embed.backends.choose import load_engine
 from bert_embed.backends.runner import RowSpec
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
-from bert_embed.importers import import_model
 from bert_embed.settings import VectorSpec
 from bert_embed.text.documents import TokenRows
 from tests.support.models.folder import change, imported
@@ -269,20 +268,6 @@ def test_a_default_prompt_of_another_name_is_for_no_query_and_no_document(tmp_pa
     for method in ("encode_query", "encode_document"):
         np.testing.assert_array_equal(getattr(encoder, method)(TEXTS), bare)
         np.testing.assert_array_equal(getattr(asked, method)(TEXTS), usual)
-
-
-@pytest.mark.parametrize(("documents", "query"), [("passage: ", "query: "), (None, "")])
-def test_queries_of_a_known_model_get_the_prompt_that_fits_the_documents(
-    tmp_path, documents, query
-):
-    write_sentence_transformers(tmp_path / "source")
-    source, dest = str(tmp_path / "source"), str(tmp_path / "bundle")
-    name = f"hf://intfloat/e5-base-v2@{'0a' * 20}"
-    encoder = bert_embed.load(import_model(source, dest, name=name).path, prompt=documents)
-    wanted = encoder.encode(TEXTS, prompt=query)
-    np.testing.assert_array_equal(encoder.encode_query(TEXTS), wanted)
-    wanted = encoder.encode(TEXTS, prompt=documents or "")
-    np.testing.assert_array_equal(encoder.encode_document(TEXTS), wanted)
 
 
 def test_an_encoder_says_what_it_is(encoder, tiny_bundle):

@@ -13,7 +13,7 @@ import multiprocessing, os, random, signal, sys, threading, time
 import numpy as np
 import bert_embed
 
-folder, *arguments = sys.argv[1:]
+folder = sys.argv[1]
 encoder = bert_embed.load(folder, threads=2)
 texts = [f"text {number} {'vault ' * (number % 20)}" for number in range(60)]
 expected = encoder.encode(texts)
@@ -84,12 +84,6 @@ fresh = bert_embed.load(folder, threads=2)
 words = [f"né{attempt} ältere {attempt * 7}" for attempt in range(150)]
 print(interrupted, wrong, np.array_equal(encoder.encode(words), fresh.encode(words)))
 """
-_EXIT = """
-for thread in threads:
-    thread.start()
-time.sleep(float(arguments[0]))
-print("done", flush=True)
-"""
 _AFTER_EXIT = """
 import atexit
 
@@ -118,11 +112,11 @@ began = time.monotonic()
 """
 
 
-def run(program, folder, *arguments):
+def run(program, folder):
     """What a program prints; it fails where it ends otherwise than well, or says anything else."""
     if not program.startswith(_AFTER_EXIT):
         program = _START + program
-    ended = ran([sys.executable, "-c", program, str(folder), *map(str, arguments)])
+    ended = ran([sys.executable, "-c", program, folder])
     problems = [line for line in ended.stderr.splitlines() if not line.startswith("INFO:")]
     assert (ended.returncode, problems) == (0, []), ended.stderr
     return ended.stdout
@@ -134,11 +128,6 @@ def test_processes_forked_while_threads_encode_encode_and_fork(tiny_bundle):
 
 def test_a_call_after_an_interrupted_one_is_right(tiny_bundle):
     assert run(_INTERRUPTS, tiny_bundle) == "150 0 True\n"
-
-
-@pytest.mark.parametrize("after", [0.0, 0.1])
-def test_a_process_ends_while_its_threads_encode(tiny_bundle, after):
-    assert run(_EXIT, tiny_bundle, after) == "done\n"
 
 
 def test_no_thread_begins_a_call_once_the_exit_began(tiny_bundle):

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
+from tokenizers import processors
 
 from tests.support.models import gated, jina
 from tests.support.models.folder import drawn, layers_of, write, write_kinds
@@ -179,10 +180,10 @@ def _write_tokenizer(folder: Path, kind: str, vocabulary: list[str]) -> None:
     special = {f"{name[1:-1].lower()}_token": token for name, token in named.items()}
     name = _CLASSES.get(kind, _GENERIC)
     settings = {"tokenizer_class": name, "do_lower_case": True, "unk_token": "[UNK]"}
-    cls, sep = ([token, vocabulary.index(token)] for token in (named["[CLS]"], named["[SEP]"]))
-    processor: dict[str, Any] = {"type": "BertProcessing", "sep": sep, "cls": cls}
+    ends = [(named[token], vocabulary.index(named[token])) for token in ("[SEP]", "[CLS]")]
+    processor = processors.BertProcessing(*ends)
     if kind == "mpnet":
-        processor |= {"type": "RobertaProcessing", "trim_offsets": True, "add_prefix_space": False}
+        processor = processors.RobertaProcessing(*ends, add_prefix_space=False)
     tokenizer = word_piece(vocabulary, [*special.values(), "[UNK]"], processor)
     files = {"vocab.txt": "".join(f"{entry}\n" for entry in vocabulary)}
     files |= {"tokenizer_config.json": special | settings, "tokenizer.json": tokenizer}

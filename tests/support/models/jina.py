@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.support.models.folder import drawn
+from tests.support.models.folder import drawn, layers_of
 
 JINA = ("jina", "jina_qk")
 CODE = {
@@ -49,26 +49,21 @@ def config(kind: str) -> dict[str, Any]:
 
 def tensors(kind: str, entries: int) -> dict[str, np.ndarray]:
     width = _WIDTHS[kind]
-    shapes: dict[str, tuple[int, ...]] = {
-        "embeddings.word_embeddings.weight": (entries, width),
-        "embeddings.token_type_embeddings.weight": (2, width),
-    }
-    norms = ["embeddings.LayerNorm"]
+    tables = {"word_embeddings": entries, "token_type_embeddings": 2}
+    shapes = {f"embeddings.{name}.weight": (rows, width) for name, rows in tables.items()}
+    denses, norms = {}, ["embeddings.LayerNorm"]
     gated, output, last = _MLP[kind]
     for layer in (f"encoder.layer.{number}" for number in range(_LAYERS)):
         attention = f"{layer}.attention"
-        products = [f"self.{name}" for name in ("query", "key", "value")]
-        for name in (*products, "output.dense"):
-            shapes[f"{attention}.{name}.weight"] = (width, width)
-            shapes[f"{attention}.{name}.bias"] = (width,)
+        for name in ("self.query", "self.key", "self.value", "output.dense"):
+            denses[f"{attention}.{name}"] = (width, width)
+        denses[f"{layer}.{output}"] = (width, _INNER)
         shapes[f"{layer}.{gated}.weight"] = (2 * _INNER, width)
-        shapes[f"{layer}.{output}.weight"] = (width, _INNER)
-        shapes[f"{layer}.{output}.bias"] = (width,)
         norms += [f"{attention}.output.LayerNorm", f"{layer}.{last}"]
         if kind == "jina_qk":
             norms += [f"{attention}.self.layer_norm_q", f"{attention}.self.layer_norm_k"]
             norms.append(f"{layer}.layer_norm_1")
-    shapes |= {f"{name}.{part}": (width,) for name in norms for part in ("weight", "bias")}
+    shapes |= layers_of(denses, dict.fromkeys(norms, width))
     ones = {f"{name}.weight" for name in norms}
     return drawn(shapes, 13, ones.__contains__)
 

@@ -53,13 +53,11 @@ def on_tokens(width: int, out: int, activation: str, **more: Any) -> dict[str, A
 
 
 # Modules behind the pooling, whose vectors truncate_dim of a file or of a call may cut.
+_CHAINS = {"pooled": [], "dense": [dense(32, 24)], "norm": [{"dimension": 32}]}
 CHAINS: dict[str, dict[str, Any]] = {
-    "pooled": {},
-    "pooled_unit": {"normalize": True},
-    "dense": {"modules": [dense(32, 24)]},
-    "dense_unit": {"modules": [dense(32, 24)], "normalize": True},
-    "norm": {"modules": [{"dimension": 32}]},
-    "norm_unit": {"modules": [{"dimension": 32}], "normalize": True},
+    f"{name}{suffix}": {"modules": modules, "normalize": bool(suffix)}
+    for name, modules in _CHAINS.items()
+    for suffix in ("", "_unit")
 }
 SAVED_DIMS, DIMS = (None, 8, 24), (None, 5, 16)  # of the file, of the call
 CASES: dict[str, dict[str, Any]] = {

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
+from tokenizers import processors
 
 from tests.support.models.folder import write, write_kinds, write_modules
 from tests.support.models.sentence_transformers import dense
@@ -76,8 +77,8 @@ def write_static(folder: Path, kind: str) -> None:
 def _tokenizer(kind: str) -> dict[str, Any]:
     if kind == "unigram":
         return json.loads((GOLDEN.parent / "tokenizers" / "unigram.json").read_text("utf-8"))
-    ends = {"sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}
-    processor = {"type": "BertProcessing", **ends} if kind == "plain" else None
+    ends = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    processor = ends if kind == "plain" else None
     return word_piece(ENTRIES, ENTRIES[:5], processor)
 
 

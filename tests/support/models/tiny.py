@@ -1,11 +1,14 @@
 """Small random Hugging Face folders: a seed in, a folder that transformers would read out."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tokenizers
 from safetensors.numpy import save_file
+from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from tests.support.models.folder import drawn, layers_of, write, write_kinds
 
@@ -31,25 +34,17 @@ def small_vocabulary(cased: bool = False) -> list[str]:
 
 
 def word_piece(
-    entries: Sequence[str], special: Sequence[str], processor: Mapping[str, Any] | None
+    entries: Sequence[str], special: Sequence[str], processor: processors.PostProcessor | None
 ) -> dict[str, Any]:
     """Returns a tokenizer.json as an uncased BERT model has it."""
-    flags = {"lstrip": False, "rstrip": False, "single_word": False, "normalized": False}
-    return {
-        "version": "1.0",
-        "added_tokens": [
-            {"id": entries.index(token), "content": token, "special": True, **flags}
-            for token in special
-        ],
-        "normalizer": BERT_NORMALIZER,
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": processor,
-        "model": {
-            **{"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##"},
-            "max_input_chars_per_word": 100,
-            "vocab": {entry: number for number, entry in enumerate(entries)},
-        },
-    }
+    vocabulary = {entry: number for number, entry in enumerate(entries)}
+    library = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    library.normalizer = normalizers.BertNormalizer()
+    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    library.add_special_tokens(list(special))
+    if processor is not None:
+        library.post_processor = processor
+    return json.loads(library.to_str())
 
 
 def write_tiny_huggingface(

@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 
 from bert_embed.backends.protocol import PaddedRows
-from bert_embed.bundle.bundle import read_bundle
-from bert_embed.encoder import Encoder
 from bert_embed.importers import import_model
 from bert_embed.settings import OutputSpec, VectorSpec
 from tests.support.engines import ENGINES
@@ -101,12 +99,3 @@ def test_each_activation_equals_plain_numpy(tmp_path, activation, engine):
     plain.activation = plain_bert.gelu_new if activation == "gelu" else plain_bert.gelu
     wrong = plain.hidden_states(ids[0], types[0])[-1]
     assert distance(found[-1, 0], wrong) > 10 * relative_error(), "the bound would hide a fault"
-
-
-def test_a_model_that_ends_early_gives_the_same_states(tiny_bundle):
-    texts = ["the bank of the river", "money", "a robber out of the vault . now"]
-    whole, part = (
-        Encoder(read_bundle(tiny_bundle), VectorSpec(layers=layers, layer_combine="concat"))
-        for layers in ((1, 2), (1,))
-    )
-    np.testing.assert_array_equal(whole.encode(texts)[:, :32], part.encode(texts))

@@ -9,8 +9,6 @@ import bert_embed
 from bert_embed.backends.choose import find_backend, weight_files
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.importers import import_model
-from bert_embed.model import Request
-from bert_embed.transforms.adapters.text_model import text_model_settings
 from tests.support.command import embed, record, vectors
 from tests.support.models.heads import write_classifier, write_m3, write_splade
 from tests.support.models.sentence_transformers import dense, write_sentence_transformers
@@ -106,11 +104,3 @@ def test_what_it_cannot_do_is_one_sentence_and_it_computes_where_it_is_named(
     bundle = read_bundle(tiny_bundle)
     assert weight_files(bundle, "float32", "cpu") == ["float32.tflite"]
     assert weight_files(bundle, "float32", "cpu", "toy") == ["weights.safetensors"]
-
-
-def test_transforms_take_it(installed, tiny_bundle):
-    settings = text_model_settings(tiny_bundle, engine="toy")
-    request = Request(settings.text_spec, texts={"texts": TEXTS[:4]})
-    found = settings.load_embedder().run(request)
-    wanted = bert_embed.load(tiny_bundle).encode(TEXTS[:4])
-    np.testing.assert_allclose(found.sentences, wanted, atol=NEAR)

@@ -12,21 +12,12 @@ from tests.support.models.folder import change, imported, refused
 from tests.support.models.tiny import BERT_NORMALIZER, small_vocabulary, write_tiny_huggingface
 
 
-def template(single="[CLS] A [SEP]", pair="[CLS] A [SEP] B.1 [SEP].1"):
-    """A post-processor as save_pretrained writes it; a type behind a dot."""
-
-    def items(text):
-        for word in text.split():
-            name, _, number = word.partition(".")
-            kind = "Sequence" if name in "AB" else "SpecialToken"
-            yield {kind: {"id": name, "type_id": int(number or 0)}}
-
-    numbers = {"[CLS]": 2, "[SEP]": 3, "[UNK]": 1}
-    special = {
-        name: {"id": name, "ids": [number], "tokens": [name]} for name, number in numbers.items()
-    }
-    parts = {"single": list(items(single)), "pair": list(items(pair)), "special_tokens": special}
-    return {"type": "TemplateProcessing", **parts}
+def template(single="[CLS] $A [SEP]"):
+    """A post-processor as save_pretrained writes it."""
+    special = [("[CLS]", 2), ("[SEP]", 3), ("[UNK]", 1)]
+    pair = "[CLS] $A [SEP] $B:1 [SEP]:1"
+    made = tokenizers.processors.TemplateProcessing(single, pair, special)
+    return json.loads(made.__getstate__())
 
 
 USUAL = {"lstrip": False, "rstrip": False, "single_word": False, "normalized": True}
@@ -40,7 +31,6 @@ PLAIN: dict = {"added_tokens": []}
 PROCESSOR = {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}
 OUTSIDE = PROCESSOR | {"sep": ["[SEP]", 999]}
 TOKEN = {"content": "covid19", "normalized": True, "special": False}
-RENAMED = {"[UNK]": "<unk>", "[CLS]": "<s>", "[SEP]": "</s>"}
 OTHER_FILES = ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model", "merges.txt")
 LOWER = {"type": "Lowercase"}
 META = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
@@ -55,6 +45,7 @@ SLOW, FAST_FILE = "tokenizer_config.json", "tokenizer.json"
 GENERIC = {"tokenizer_class": "PreTrainedTokenizerFast"}
 
 VOCABULARY = small_vocabulary()
+OF_TEXTS = USUAL | {"special": False}
 SWAPPED = [*VOCABULARY[:7], VOCABULARY[8], VOCABULARY[7], *VOCABULARY[9:]]
 GAP = {entry: number for number, entry in enumerate(VOCABULARY) if entry != "bank"}
 BROKEN = [*VOCABULARY[:20], "a\nb", *VOCABULARY[21:]]
@@ -179,15 +170,6 @@ def library_of(source):
     return tokenizers.Tokenizer.from_file(str(source / FAST_FILE))
 
 
-def entries_of(parts):
-    """The tiny vocabulary, renamed as the parts of tokenizer.json name it."""
-    model = parts.get("model", {})
-    names = RENAMED if model.get("unk_token") == "<unk>" else {}
-    prefix = model.get("continuing_subword_prefix", "##")
-    entries = [names.get(entry, entry) for entry in VOCABULARY]
-    return [prefix + entry[2:] if entry.startswith("##") else entry for entry in entries]
-
-
 @pytest.mark.parametrize(
     "parts",
     [
@@ -199,24 +181,24 @@ def entries_of(parts):
         {"normalizer": FAST["normalizer"] | {"strip_accents": False}},
         {"normalizer": FAST["normalizer"] | {"handle_chinese_chars": False}},
         {"pre_tokenizer": {"type": "WhitespaceSplit"}},
-        {"added_tokens": [{"id": 20, "content": "<user>", "special": False, **USUAL}]},
-        {"added_tokens": [{"id": 9, "content": "", "special": False, **USUAL}]},
+        {"added_tokens": [{"id": len(VOCABULARY), "content": "<user>", **OF_TEXTS}]},
+        {"added_tokens": [{"id": VOCABULARY.index("bank"), "content": "bank", **OF_TEXTS}]},
     ],
     ids=["unk", "prefix", "nfkc", "none", "clean", "accents", "chinese", "space", "new", "entry"],
 )
 def test_a_word_piece_that_is_not_berts_has_the_librarys_ids(tmp_path, parts):
-    parts, entries = dict(parts), entries_of(parts)
-    sep, cls = ([entries[number], number] for number in (3, 2))
-    parts["post_processor"] = PROCESSOR | {"sep": sep, "cls": cls}
-    model = MODEL | WHOLE | parts.pop("model", {})
+    model = MODEL | WHOLE | parts.get("model", {})
+    names = {"[UNK]": model["unk_token"]}
+    names |= {
+        entry: model["continuing_subword_prefix"] + entry[2:]
+        for entry in VOCABULARY
+        if entry.startswith("##")
+    }
+    entries = [names.get(entry, entry) for entry in VOCABULARY]
     model["vocab"] = {entry: number for number, entry in enumerate(entries)}
-    for token in parts.get("added_tokens", ()):
-        if token["content"]:  # beyond the vocabulary, as save_pretrained writes them
-            token["id"] = len(entries)
-        else:
-            token |= {"content": "bank", "id": entries.index("bank")}
     write_tiny_huggingface(tmp_path / "source", vocab=[*entries, "<user>"])
-    fast = {"version": "1.0", **FAST, **PLAIN, **parts, "model": model}
+    own = {"post_processor": PROCESSOR, **parts, "model": model}
+    fast = {"version": "1.0", **FAST, **PLAIN, **own}
     files = {FAST_FILE: fast, SLOW: json.dumps(GENERIC), "vocab.txt": None}
     bundle = imported(tmp_path, files=files)
     assert bundle.tokenizer_settings["kind"] == "WordPiece"
@@ -245,8 +227,8 @@ def test_a_word_piece_that_is_not_berts_has_the_librarys_ids(tmp_path, parts):
         *[
             ({"max_word": 100, "post_processor": template(single), **PLAIN}, ENDS)
             for single in (
-                *("[CLS] A", "[CLS] [UNK] A [SEP]", "[CLS] A [SEP] [SEP]", "[CLS].1 A [SEP]"),
-                *("[CLS] A.1 [SEP]", "A [SEP]"),
+                *("[CLS] $A", "[CLS] [UNK] $A [SEP]", "[CLS] $A [SEP] [SEP]", "[CLS]:1 $A [SEP]"),
+                *("[CLS] $A:1 [SEP]", "$A [SEP]"),
             )
         ],
     ],

@@ -108,7 +108,6 @@ def test_a_row_of_multi_vectors_is_one(encoders):
         ("encode", {"kind": "multi", "normalize": True}, "normalize is not a setting"),
         ("encode", {"kind": "multi", "texts_b": "b"}, "is for pairs, which have no multi vectors"),
         ("encode", {"kind": "sparse"}, "kind sparse: this model makes dense, multi vectors"),
-        ("encode", {"kind": "colbert"}, "kind must be one of dense, sparse, multi, scores, g"),
     ],
 )
 def test_settings_that_are_not_of_such_vectors_are_refused(encoders, method, words, said):

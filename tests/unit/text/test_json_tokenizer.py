@@ -14,7 +14,6 @@ from bert_embed.base.errors import InputError, SettingError
 from bert_embed.encoder import Encoder
 from bert_embed.text.json_tokenizer import JsonTokenizer
 from bert_embed.transforms import EmbedDocuments
-from tests.support.command import embed, write_json
 from tests.support.models.architectures import GOLDEN, LONG, SCRIPTS, write_architecture
 from tests.support.models.folder import imported
 
@@ -128,7 +127,7 @@ def test_a_pair_is_put_together_as_the_library_does(encoder, name):
         "<s> $A </s> </s> </s> $B </s>",
     ],
 )
-def test_a_template_of_pairs_decides_on_pairs_alone(tmp_path, capsys, name, pair):
+def test_a_template_of_pairs_decides_on_pairs_alone(tmp_path, name, pair):
     write_architecture(tmp_path / "source", KINDS[name])
     library = library_of(name)
     ends = ["[CLS]", "[SEP]"] if name == "word_piece" else ["<s>", "</s>"]
@@ -149,10 +148,6 @@ def test_a_template_of_pairs_decides_on_pairs_alone(tmp_path, capsys, name, pair
             call(["the bank"], texts_b=["of a river"])
     with pytest.raises(SettingError, match="text_b_column is for pairs"):
         EmbedDocuments(bundle.path, text_b_column="b")
-    if pair is None:
-        texts = write_json(tmp_path / "in.jsonl", {"id": 1, "text": "a", "b": "b"})
-        assert embed(tmp_path / "out", bundle.path, texts, text_b_column="b", dry_run=True) == 2
-        assert "--text_b_column is for pairs, which" in capsys.readouterr().err
 
 
 def test_a_prompt_has_as_many_tokens_before_every_text(tokenizer, name):
