@@ -4,13 +4,11 @@ import json
 import os
 import re
 import shlex
-import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from bert_embed.pipeline import job
 from bert_embed.pipeline.cli import main
 from bert_embed.transforms.output_folder import OutputFolder
 from tests.cli.outputs.conftest import LINES, SMALL
@@ -145,46 +143,12 @@ def test_overwrite_waits_for_no_run_that_writes_there(tmp_path, run):
     assert main(["verify", str(output)]) == 0
 
 
-WAIT = 60  # seconds
-
-
-def both(monkeypatch, first, second):
-    """Exit codes of two commands; the second saw a free folder before the first claimed it.
-
-    It goes on once the first has claimed the folder, and ends before the first one's job begins.
-    """
-    prepare, run_job = OutputFolder.prepare, job.run_job
-    codes, claimed, waits = {}, threading.Event(), threading.Event()
-
-    def prepare_late(folder):
-        if threading.current_thread() is loser:
-            waits.set()
-            assert claimed.wait(WAIT)
-        prepare(folder)
-
-    def run_after_the_second(*arguments):
-        claimed.set()
-        loser.join(WAIT)
-        return run_job(*arguments)
-
-    def run_second():
-        codes["second"] = main(second)
-        waits.set()
-
-    loser = threading.Thread(target=run_second)
-    monkeypatch.setattr(OutputFolder, "prepare", prepare_late)
-    monkeypatch.setattr(job, "run_job", run_after_the_second)
-    loser.start()
-    assert waits.wait(WAIT)
-    codes["first"] = main(first)
-    return codes
-
-
 @pytest.mark.parametrize("place", ["here", pytest.param("gs", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("command", ["embed", "tokenize"])
 def test_one_is_refused_the_other_is_whole(
     tmp_path, tiny_bundle, monkeypatch, capsys, request, command, place
 ):
+    """The second saw a free folder before the first claimed it."""
     output = tmp_path / "out"
     if place == "gs":
         request.getfixturevalue("gcs").client.create_bucket(f"claim-{command}")
@@ -195,7 +159,16 @@ def test_one_is_refused_the_other_is_whole(
         path.write_text("".join(f"the river {name} {n}\n" for n in range(20)))
         flags = flags_of(output, tiny_bundle, path, max_seq_length=length)
         commands.append([command, *flags])
-    assert both(monkeypatch, *commands) == {"first": 0, "second": 2}
+    prepare, codes = OutputFolder.prepare, []
+
+    def prepare_late(folder):
+        monkeypatch.setattr(OutputFolder, "prepare", prepare)
+        codes.append(main(commands[0]))
+        prepare(folder)
+
+    monkeypatch.setattr(OutputFolder, "prepare", prepare_late)
+    codes.append(main(commands[1]))
+    assert codes == [0, 2]
     assert "holds another run" in capsys.readouterr().err
     assert main(["verify", str(output)]) == 0
     if command == "tokenize":  # the settings of the examples are those of the run that wrote them

@@ -63,6 +63,17 @@ def output(tmp_path, written):
     return shutil.copytree(written, tmp_path / "out")
 
 
+@pytest.fixture
+def kept(tmp_path):
+    """A file of somebody else, named as one of ours, which stays as it is and alone."""
+    path = tmp_path / "outside" / "part-0000000-00000.parquet"
+    path.parent.mkdir()
+    path.write_bytes(b"kept")
+    yield path
+    assert path.read_bytes() == b"kept"
+    assert os.listdir(path.parent) == [path.name]
+
+
 def report_of(output):
     [path] = (output / "_state" / "blocks").glob("*.json")
     return path, orjson.loads(path.read_bytes())
@@ -103,11 +114,7 @@ STRANGE = [
 ]
 
 
-def test_a_report_that_names_other_files_or_is_none_does_not_count(tmp_path, output, texts, run):
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    kept = outside / "part-0000000-00000.parquet"
-    kept.write_bytes(b"kept")
+def test_a_report_that_names_other_files_or_is_none_does_not_count(kept, output, texts, run):
     before = files(output)
     path, report = report_of(output)
     assert parsed(output, report["run"]) is not None
@@ -115,49 +122,38 @@ def test_a_report_that_names_other_files_or_is_none_does_not_count(tmp_path, out
     for broken in (*strange, b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000):
         path.write_bytes(broken)
         assert parsed(output, report["run"]) is None, broken
-    name = "../outside/part-0000000-00000.parquet"
+    name = f"../outside/{kept.name}"
     for data in (orjson.dumps(report | {"files": {name: FILE}}), b"{"):
         path.write_bytes(data)
         say_status(output, "failed")
         run(texts)
         assert record(output)["counts"]["parts_reused"] == 0
         assert (files(output), report_of(output)[1]["files"]) == (before, report["files"])
-    assert kept.read_bytes() == b"kept"
 
 
-def test_overwriting_removes_names_and_links_of_a_run_not_their_targets(
-    tmp_path, output, texts, run
-):
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "precious.parquet").write_bytes(b"kept")
+def test_overwriting_removes_names_and_links_of_a_run_not_their_targets(kept, output, texts, run):
     others = ["notes.txt", *(f"{kind}-0000000-00000.parquet" for kind in ("vectors", "embeddings"))]
     others.append("embeddings/notes.parquet")
     for name in others:
         (output / name).write_text("mine")
-    (output / "embeddings/part-0000007-00000.parquet").symlink_to(outside / "precious.parquet")
-    (output / "embeddings/part-0000008-00000.parquet").symlink_to(outside / "gone")
+    (output / "embeddings/part-0000007-00000.parquet").symlink_to(kept)
+    (output / "embeddings/part-0000008-00000.parquet").symlink_to(kept.with_name("gone"))
     own = output / "embeddings/part-0000000-00000.parquet"
     own.unlink()
-    own.symlink_to(outside / "precious.parquet")
+    own.symlink_to(kept)
     run(texts, dim=8, overwrite=True)
-    assert (outside / "precious.parquet").read_bytes() == b"kept"
-    assert sorted(outside.iterdir()) == [outside / "precious.parquet"]
     assert not own.is_symlink()
     assert vectors(output).shape == (3, 8)
     assert [(output / name).read_text() for name in others] == ["mine"] * len(others)
 
 
-def test_a_link_in_the_place_of_a_file_is_replaced_when_it_is_written(tmp_path, output, texts, run):
-    precious = tmp_path / "precious"
-    precious.write_bytes(b"kept")
+def test_a_link_in_the_place_of_a_file_is_replaced_when_it_is_written(kept, output, texts, run):
     for path in (output / "embeddings/part-0000000-00000.parquet", output / "run.json"):
         path.unlink()
-        path.symlink_to(precious)
+        path.symlink_to(kept)
     run(texts, code=2)  # the link leads to no record of a run
     (output / "run.json").unlink()
     run(texts, overwrite=True)
-    assert precious.read_bytes() == b"kept"
     assert vectors(output).shape == (3, 32)
 
 
@@ -564,11 +560,8 @@ def test_verify_and_the_readers_end_for_any_record(three_parts, tmp_path, capsys
 
 
 @pytest.mark.slow
-def test_repair_of_any_record_writes_only_its_folder(three_parts, tmp_path, texts, capsys):
+def test_repair_of_any_record_writes_only_its_folder(three_parts, tmp_path, kept, capsys):
     random = Random(2)
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "part-0000000-00000.parquet").write_bytes(b"kept")
     output = tmp_path / "folder" / "out"
     repaired = 0
     for number in range(18):
@@ -586,7 +579,7 @@ def test_repair_of_any_record_writes_only_its_folder(three_parts, tmp_path, text
             code, message = told(capsys, ["verify", str(output), "--repair"])
         repaired += code == 0
         assert code or vectors(output).shape == (3, 32), message
-        assert os.listdir(outside) == ["part-0000000-00000.parquet"]
+        assert os.listdir(kept.parent) == [kept.name]
         assert sorted(os.listdir(tmp_path)) == ["folder", "outside"]
         assert os.listdir(output.parent) == ["out"]
     assert repaired > 4
