@@ -12,10 +12,11 @@ from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.export import parquet
 from tests.support.command import embed, record, rows, say_status
 from tests.support.daily import embed_days
-from tests.support.outputs import contents, run_of_kinds, write_output
+from tests.support.outputs import content, contents, run_of_kinds, write_output
 
 pytestmark = pytest.mark.slow
 TEXTS = "".join(f"{word} is the {word} of day {day}.\n" for day in range(9) for word in "abcd")
+NEWEST = ["two", "the first of all", "three, written again", "four"]
 FLAGS = {
     "document": {},
     "chunk": {"chunk": "sentence", "keep_text": True},
@@ -84,17 +85,27 @@ def test_dim_cuts_and_scales_as_embed_does(runs, tmp_path, tiny_bundle, export, 
     assert "day" not in said.out
 
 
-def test_the_newest_of_each_document_is_merged_and_continued(tmp_path, tiny_bundle, export):
-    flags = {"id_column": "id", "output_dtype": "int8"}
-    days = embed_days(tmp_path, tiny_bundle, **flags)
-    export(days, tmp_path / "dest", "parquet")
-    ids, vectors = bert_embed.read(tmp_path / "dest")
+def test_the_newest_of_each_document_is_merged_and_continued(
+    tmp_path, tiny_bundle, export, command
+):
+    """A report shows it, which shows one output alone."""
+    flags = {"id_column": "id", "output_dtype": "int8", "keep_text": True}
+    days, dest = embed_days(tmp_path, tiny_bundle, **flags), tmp_path / "dest"
+    said = f"one: merge them with `bert-embed export {days} MERGED --to parquet`"
+    assert said in command("report", days, code=2).err
+    export(days, dest, "parquet")
+    ids, vectors = bert_embed.read(dest)
     wanted, expected = bert_embed.read(days)
     assert ids == wanted
     assert np.array_equal(vectors, expected)
+    command("report", dest, projection="pca")
+    page = content(dest)
+    assert page["documents"]["ids"] == ids
+    assert page["documents"]["texts"] == NEWEST
+    assert page["counts"]["embedded"] == len(ids)
     more = tmp_path / "more.jsonl"
     more.write_text((tmp_path / "wednesday.jsonl").read_text() + '{"id": 9, "text": "new"}\n')
-    flags |= {"skip_existing": tmp_path / "dest"}
+    flags |= {"skip_existing": dest}
     assert embed(tmp_path / "thursday", tiny_bundle, more, **flags) == 0
     changes = record(tmp_path / "thursday")["changes"]
     assert (changes["new"], changes["changed"]) == (1, 0)
@@ -147,22 +158,23 @@ def test_what_an_export_lost_is_written_again(runs, tmp_path, export, command, l
 @pytest.mark.parametrize(
     ("dtype", "flags", "said"),
     [
+        ("sparse", {"dim": 3}, "--dim is for dense vectors, {run} holds sparse ones"),
+        (
+            "sparse",
+            {"output_dtype": "int8"},
+            "--output_dtype is for dense and multi vectors",
+        ),
         ("int8", {"output_dtype": "float16"}, "they become float32 only"),
         ("float16", {"dim": 3}, "they become float32 only"),
         ("float32", {"dim": 99}, "--dim must be between 1 and 8"),
     ],
 )
 def test_what_cannot_be_converted_is_refused(tmp_path, dtype, flags, said, export):
-    run = write_output(tmp_path / "run", np.ones((3, 8), np.float32), dtype=dtype)
-    export(run, tmp_path / "dest", "parquet", said, **flags)
+    if dtype == "sparse":
+        run = run_of_kinds(tmp_path / "run", ["sparse"])
+    else:
+        run = write_output(tmp_path / "run", np.ones((3, 8), np.float32), dtype=dtype)
+    export(run, tmp_path / "dest", "parquet", said.format(run=run), **flags)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("x")
     export(run, tmp_path / "other", "parquet", "choose another DEST")
-
-
-@pytest.mark.parametrize("flags", [{"dim": 3}, {"output_dtype": "int8"}])
-def test_what_no_sparse_vector_has_is_not_changed(tmp_path, flags, export):
-    run = run_of_kinds(tmp_path / "run", ["sparse"])
-    [flag] = flags
-    said = f"--{flag} is for {'dense' if flag == 'dim' else 'dense and multi'} vectors, {run} holds"
-    export(run, tmp_path / "dest", "parquet", f"{said} sparse ones", **flags)

@@ -78,7 +78,8 @@ def test_a_glob_of_runs_leaves_out_the_run_itself(tmp_path, days, run):
     run.refused(day1, message, "runs/day1", skip_existing=tmp_path / "runs" / "day1")
 
 
-def test_other_settings_are_refused_before_work(days, one, run):
+def test_what_cannot_be_compared_with_is_refused(tmp_path, days, one, run, tiny_bundle, model_of):
+    """Other settings, nothing, another model, ids of another type, JSON lines of tokens."""
     for flags, message in (
         (
             {"pooling": "cls", "dim": 8},
@@ -90,14 +91,7 @@ def test_other_settings_are_refused_before_work(days, one, run):
         run.refused(days[1], message, "two", skip_existing=one, **flags)
         assert "holds other vectors than this run computes" in run.err
         assert run.err.count("\n") == 1
-    (one / "run.json").unlink()
-    message = "names no output of a run: no run.json in it"
-    run.refused(days[1], message, "two", skip_existing=one)
-
-
-def test_what_cannot_be_compared_with_is_refused(tmp_path, days, one, run, tiny_bundle, model_of):
-    """Nothing, another model, ids of another type, JSON lines of tokens."""
-    for named in ("nowhere", "no/*/runs"):
+    for named in ("nowhere", "no/*/runs", days[0].parent):
         message = f"--skip_existing {named} names no output of a run"
         run.refused(days[0], message, "none", skip_existing=named)
     other = model_of(write_tiny_huggingface, seed=1).path
@@ -127,8 +121,8 @@ def test_an_earlier_run_that_was_killed_counts_with_what_it_finished(days, run, 
     assert rows(second)["id"] == missing
 
 
-def test_a_damaged_file_is_named(days, one, run):
-    """A bit of an id, the footer, and the name of a column in it."""
+def test_a_damaged_or_lost_file_is_named(days, one, run):
+    """A bit of an id, the footer, and the name of a column in it; before work, if it is cut."""
     path = next(one.glob("embeddings/part-*"))
     whole = path.read_bytes()
     column = pq.read_metadata(path).row_group(0).column(0)
@@ -142,15 +136,10 @@ def test_a_damaged_file_is_named(days, one, run):
         assert "the same command continues" in run.err
     assert main(["verify", str(one), "--repair"]) == 0
     run(days[1], "two", skip_existing=one)
-
-
-def test_a_cut_or_lost_file_is_told_before_work(days, one, run):
-    """Of what it lacks nothing says that it is gone, and readers refuse it."""
-    path = next(one.glob("embeddings/part-*"))
-    path.write_bytes(path.read_bytes()[:100])
+    path.write_bytes(whole[:100])  # of what it lacks nothing says that it is gone
     for lose in (lambda: None, path.unlink):
         lose()
-        run.refused(days[1], "in embeddings/, its run wrote 1 of ", "two", skip_existing=one)
+        run.refused(days[1], "in embeddings/, its run wrote 1 of ", "three", skip_existing=one)
 
 
 def test_an_earlier_output_that_grew_is_another_run(tmp_path, days, one, run):
@@ -210,19 +199,6 @@ def test_examples_are_compared_with_outputs_of_texts(tmp_path, days, run, tiny_b
     assert counts(second) == (59, 3, 56, 0)
     assert rows(second)["id"] == ["d3", "new1", "new2"]
     assert counts(run(examples, "three", skip_existing=tmp_path)) == (59, 0, 59, 0)
-
-
-def test_all_documents_of_an_id_are_embedded_if_one_has_a_new_text(tmp_path, run):
-    day1 = write(tmp_path / "1.jsonl", {}, [("a", "red"), ("a", "bank"), ("b", "river")])
-    texts = [("a", "bank"), ("a", "red"), ("a", "red"), ("a", "vault"), ("b", "river"), ("c", "of")]
-    day2 = write(tmp_path / "2.jsonl", {}, texts)
-    first = run(day1, "one")
-    second = run(day2, "two", skip_existing=first, block_bytes=60)
-    assert counts(second) == (6, 5, 1, 0)
-    assert rows(second)["id"] == ["a", "a", "a", "a", "c"]
-    ids, _ = bert_embed.read([first, second])
-    assert sorted(ids) == ["a", "a", "a", "a", "b", "c"]
-    assert counts(run(day2, "three", skip_existing=tmp_path)) == (6, 0, 6, 0)
 
 
 def test_read_through_files_are_joined_by_reader_and_part(tmp_path, run):

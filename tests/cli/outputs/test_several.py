@@ -10,7 +10,6 @@ import bert_embed
 from bert_embed.base.errors import InputError
 from bert_embed.pipeline.commands import search
 from tests.support.daily import THREE_DAYS, embed_days, in_progress
-from tests.support.outputs import content_of
 
 # Monday has the second still, Wednesday the newest of the others.
 NEWEST = [("2", "monday"), ("1", "wednesday"), ("3", "wednesday"), ("4", "wednesday")]
@@ -128,19 +127,6 @@ def test_other_vectors_are_not_read_with_these(days, run, tmp_path):
             bert_embed.read([days / "monday", nothing])
     with pytest.raises(ValueError, match="folder must name an output of a run"):
         bert_embed.read([])
-
-
-def test_a_report_shows_several_outputs_once_they_are_merged(days, tiny_bundle, tmp_path, command):
-    said = "holds several outputs, and a report shows one: merge them with `bert-embed export"
-    assert f"{said} {days} MERGED --to parquet`" in command("report", days, code=2).err
-    outputs = embed_days(tmp_path, tiny_bundle, keep_text=True)
-    command("export", outputs, tmp_path / "merged", to="parquet")
-    file = tmp_path / "page.html"
-    command("report", tmp_path / "merged", output=file, projection="pca")
-    page = content_of(file.read_text("utf-8"))
-    assert page["documents"]["ids"] == IDS
-    assert page["documents"]["texts"] == TEXTS
-    assert page["counts"]["embedded"] == len(IDS)
 
 
 def test_outputs_whose_earlier_one_was_overwritten_are_refused(tmp_path, run, tiny_bundle, command):
