@@ -89,9 +89,9 @@ docs/running.md | input: | tests/cli/test_estimate.py
 docs/running.md | 37% | tests/cli/test_shown.py
 """
 ELSEWHERE = [row.split(" | ") for row in ELSEWHERE.strip().splitlines()]
-# What a command is given besides, where a small input or this machine asks for it.
+# What a command is given in place of a part, where a small input or this machine asks for it.
 INSTEAD = {
-    "docs/accelerators.md": ("--device gpu", "--engine tensorflow --max_seq_length 8"),
+    "docs/accelerators.md": ("--device gpu --precision bfloat16", "--device cpu"),
     "docs/export.md": ("--dim 128", "--dim 16"),
 }
 
