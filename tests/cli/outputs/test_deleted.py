@@ -13,15 +13,7 @@ from bert_embed.base.errors import InputError
 from bert_embed.pipeline.cli import main
 from bert_embed.results.chain import earlier_runs
 from bert_embed.results.run_record import read_record
-from tests.support.command import (
-    Hold,
-    block_records,
-    files,
-    flags_of,
-    record,
-    say_status,
-    stray,
-)
+from tests.support.command import block_records, files, record, say_status, stray
 from tests.support.daily import counts, embed_days, some_texts, write
 from tests.support.outputs import contents
 
@@ -159,7 +151,7 @@ def write_input(path, texts):
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl.zst"])
-def test_a_killed_increment_deletes_nothing_until_continued(tmp_path, run, tiny_bundle, suffix):
+def test_a_killed_increment_deletes_nothing_until_continued(tmp_path, run, suffix):
     texts = dict(enumerate(some_texts(500).values()))
     first = write_input(tmp_path / f"1{suffix}", texts)
     rest = {number: text + " of" * (number % 2) for number, text in texts.items() if number % 7}
@@ -167,15 +159,11 @@ def test_a_killed_increment_deletes_nothing_until_continued(tmp_path, run, tiny_
     one = run(first, "one")
     flags = {"skip_existing": one, "block_bytes": 2000}
     parts = {"part_docs": 40} if suffix == ".jsonl.zst" else {}
-    whole, output = run(source, "whole", **flags, **parts), tmp_path / "out"
-    if suffix == ".parquet":
-        hold = Hold(tmp_path / "hold", 5)
-        hold.kill("embed", *flags_of(output, tiny_bundle, source, **flags))
-    else:  # whose parts, cut by a worker, are too large for a test
-        shutil.copytree(whole, output)
-        for path in block_records(output)[5:]:
-            path.unlink()
-        say_status(output, "running")
+    whole = run(source, "whole", **flags, **parts)
+    output = shutil.copytree(whole, tmp_path / "out")
+    for path in block_records(output)[5:]:
+        path.unlink()
+    say_status(output, "running")
     of_ids = int if suffix == ".parquet" else str
     gone = {of_ids(number) for number in texts if number % 7 == 0}
     assert gone < set(bert_embed.read([one, output], partial=True)[0])

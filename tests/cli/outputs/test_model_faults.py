@@ -3,6 +3,7 @@
 A block that hangs is given up; it is logged and can be left out, and the rest finishes.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -44,17 +45,16 @@ class Fault:
     def begin(self, at: Callable[[int, np.ndarray], Any] | None) -> None:
         self.calls, self.at = 0, at
 
+    def meet(self, ids: np.ndarray) -> Any:
+        with self.lock:
+            call, self.calls = self.calls, self.calls + 1
+        said = self.at and self.at(call, ids)
+        if isinstance(said, Exception):
+            raise said
+        return said
+
 
 FAULT = Fault()
-
-
-def meet(ids: np.ndarray) -> Any:
-    with FAULT.lock:
-        call, FAULT.calls = FAULT.calls, FAULT.calls + 1
-    said = FAULT.at and FAULT.at(call, ids)
-    if isinstance(said, Exception):
-        raise said
-    return said
 
 
 def during(first: int, count: int, said: Any, call: int, ids: np.ndarray) -> Any:
@@ -98,7 +98,7 @@ PASSING = {
 def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A model that fails as FAULT says; rows are tried again after short pauses."""
     load = "bert_embed.transforms.infer.load_engine"
-    monkeypatch.setattr(load, partial(load_watched, meet))
+    monkeypatch.setattr(load, partial(load_watched, FAULT.meet))
     monkeypatch.setattr("bert_embed.backends.runner.PAUSES", (0.05, 0.1))
     FAULT.begin(None)
     yield
@@ -227,7 +227,9 @@ def test_a_hanging_block_is_named_and_left_out(
     never = threading.Event()
     FAULT.begin(lambda call, ids: poison(call, ids) and not never.wait())
     monkeypatch.setattr("bert_embed.pipeline.run.graph.INFERENCE_TIMEOUT", 2.0)
+    level = (log := logging.getLogger("bert_embed")).level
     output = run(corpus, code=1, **SMALL, default_sdk_harness_log_level="INFO")
+    log.setLevel(level)  # which the flag set for this process
     begins = f"block {at} begins: {corpus}, bytes {4000 * at} to {4000 * at + 4000}"
     assert begins in caplog.text + run.err
     assert f"error: the job failed: block {at}, {corpus}:" in run.err
@@ -323,7 +325,7 @@ def test_a_passing_fault_costs_no_element_of_other_pipelines(tmp_path, tiny_bund
 @pytest.mark.parametrize("fault", [*PASSING], ids=PASSING)
 @pytest.mark.parametrize("texts", [["the bank"], ["the bank", "a", "red river"] * 9])
 def test_a_fault_that_passes_fails_no_call(tiny_bundle, fault, texts):
-    load = partial(load_watched, meet)
+    load = partial(load_watched, FAULT.meet)
     encoder = Encoder(read_bundle(tiny_bundle), threads=1, load_engine=load)
     wanted = encoder.encode(texts, batch_tokens=8)
     if not isinstance(at := PASSING[fault], Moment) and fault != "every second call":

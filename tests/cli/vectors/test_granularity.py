@@ -114,8 +114,15 @@ PROMPT = "query: "
 SOURCE = {"in.txt": "\n".join([*static.TEXTS, static.LONG])}
 
 
-@pytest.mark.parametrize("flags", [{"prompt": PROMPT}, {"text_b_column": "b"}], ids=["one", "pair"])
-@pytest.mark.parametrize("kind", ["xlm-roberta", "roberta", "word_piece"])
+@pytest.mark.parametrize(
+    ("kind", "flags"),
+    [
+        ("xlm-roberta", {"prompt": PROMPT}),
+        ("xlm-roberta", {"text_b_column": "b"}),
+        ("roberta", {"text_b_column": "b"}),
+        ("word_piece", {"prompt": PROMPT}),
+    ],
+)
 def test_kept_examples_give_the_vectors_of_the_texts(tmp_path, run, command, model_of, kind, flags):
     """They know where a prompt ends."""
     model, examples = model_of(write_architecture, kind).path, tmp_path / "examples"
