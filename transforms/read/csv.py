@@ -218,6 +218,7 @@ _NULL = "\0N"  # stands for a field that is `\N`, which an escape would turn int
 # Without quotes, PostgreSQL, ClickHouse and `mysql --batch` write letters for these characters.
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "0": "\0"}
 _LETTERS = re.compile(r"\\(.)", re.DOTALL)
+_NOT_IN_TEXTS = ("\t", "|", "\x01")  # separators that texts of several lines hardly have in each
 _FEW_LINES = 10  # of a malformed record: one with more is logged
 # Python's csv module has one limit of fields for the process: here it is that of a record.
 _large_fields = SharedSetting(
@@ -425,6 +426,8 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
             fields = next(rows)
             if is_plain and ' "' in text:
                 _check_quotes_behind_spaces(fields, text)
+            if is_plain and quoting.separator in _NOT_IN_TEXTS and text.count("\n") > 1:
+                _check_lines_within_quotes(text, quoting.separator, width)
             if fields[0].removeprefix("\ufeff") == records.header[0] and (
                 tuple(field.removeprefix("\ufeff") for field in fields) == records.header
             ):
@@ -476,6 +479,14 @@ def _check_quotes_behind_spaces(fields: Sequence[str], text: str) -> None:
                 "remove the space, or put one behind each separator of the header, too",
             )
         at += len(field) + is_quoted * (quotes + 2) + 1
+
+
+def _check_lines_within_quotes(text: str, separator: str, width: int) -> None:
+    """csv.Error if each line is a record: of a file without quotes, where one began a text."""
+    lines = text.removesuffix("\n").split("\n")
+    is_code = any(line.startswith(separator) for line in lines)  # which may be indented
+    if width > 1 and not is_code and all(line.count(separator) == width - 1 for line in lines):
+        raise csv.Error("within quotes each line has as many fields as the header")
 
 
 def _field(fields: Sequence[str], at: int) -> str | None:
