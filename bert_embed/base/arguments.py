@@ -33,39 +33,17 @@ _CALLED = {
 OTHER_NAMES = {other: name for name, others in _CALLED.items() for other in others.split()}
 # Others, where what they are called here is none of the settings, by why they are not offered.
 _WHY = {
-    "comes first here, without a name": "documents inputs queries query text",
-    "is called texts here, and comes first": "sentences",
-    "is for BertModelHandler; here batches are formed by tokens, as batch_tokens says": (
-        "max_batch_size min_batch_size"
-    ),
-    "is not a setting; did you mean pooling? How many cores compute is threads of "
-    "bert_embed.load": "pool",
+    "comes first here, without a name": "documents inputs queries query sentences text",
     "is not needed: batches are formed by tokens, batch_tokens says of how many": "batch_size",
-    "is not needed: vectors are NumPy arrays": "convert_to_numpy save_to_cpu",
-    "is not offered: HF_HUB_CACHE names the Hugging Face cache": "cache_folder",
+    "is not needed: vectors are NumPy arrays": "convert_to_numpy",
     "is not offered: HF_TOKEN has the token of the Hugging Face hub": "token use_auth_token",
     "is not offered: call encode_query or encode_document": "task",
-    "is not offered: device and precision say what computes": "backend",
-    "is not offered: each of them has a name here, such as device or precision": (
-        "config_kwargs load_model_args model_kwargs processor_kwargs tokenizer_kwargs"
-    ),
-    "is not offered: each of them has a name here, such as prompt or normalize": "inference_args",
-    "is not offered: every token that counts keeps its vector": "token_pooling",
     "is not offered: give it behind the model's name, ORG/NAME@REVISION": "revision",
-    "is not offered: max_batch_size counts what element_size_fn gives": "max_batch_weight",
     "is not offered: no code of a model is run": "trust_remote_code",
-    "is not offered: number says which of the documents it is": "return_documents",
-    "is not offered: prompt takes name:NAME": "default_prompt_name",
     "is not offered: prompt takes one text, or name:NAME of the model's prompts": "prompts",
-    "is not offered: save the model to a folder, and give that": "modules",
-    "is not offered: scores are what the model was trained to give": "activation_fn apply_softmax",
-    "is not offered: the models embed texts": "image_model",
-    "is not offered: threads of bert_embed.load says how many cores compute": "chunk_size",
-    "is not offered: to_scipy of the vectors gives a sparse array": "convert_to_sparse_tensor",
+    "is not offered: threads of bert_embed.load says how many cores compute": "pool",
     "is not offered: torch.from_numpy takes the vectors": "convert_to_tensor",
     "is not offered: units gives the vectors of tokens": "output_value",
-    "is of calls of an encoder: here prompt takes name:NAME": "prompt_name",
-    "is the model's, and cannot be chosen": "similarity_fn_name",
     "is the model's: give it to bert_embed.load": "device",
     "is the model's: give it to bert_embed.load; embed stores other number types, output_dtype "
     "says which": "precision",
@@ -138,10 +116,7 @@ def text_list(name: str, values: Any) -> list[str]:
     if not set(map(type, listed)) <= {str}:  # this loop in C is fast; a Python loop is not
         for place, text in enumerate(listed):
             if not isinstance(text, str):
-                if (value := missing(text)) is not None:
-                    raise SettingError(
-                        name, f"must be str, number {place} is {_instead(value, values)}"
-                    )
+                _check_is_there(name, place, text)
                 pairs = "; pairs are two lists of texts" if isinstance(text, tuple | list) else ""
                 kind = type(text).__name__
                 raise SettingError(name, f"must be str, number {place} is {kind}{pairs}")
@@ -167,15 +142,20 @@ def _is_pair(pair: Any) -> bool:
 def text_or_word_lists(name: str, values: Any) -> list[str | list[str]]:
     """Returns a list of texts and lists of words; each may be a generator."""
     return [
-        text if isinstance(text, str) else _words(name, place, text, values)
+        text if isinstance(text, str) else _words(name, place, text)
         for place, text in enumerate(_items(name, values, "a list of texts or of lists of words"))
     ]
 
 
-def _words(name: str, place: int, words: Any, values: Any) -> list[str]:
-    if (value := missing(words)) is not None:
-        raise SettingError(name, f"must be str, number {place} is {_instead(value, values)}")
+def _words(name: str, place: int, words: Any) -> list[str]:
+    _check_is_there(name, place, words)
     return text_list(f"{name}[{place}]", words)
+
+
+def _check_is_there(name: str, place: int, text: Any) -> None:
+    if (value := missing(text)) is not None:
+        cure = 'give "" instead, or leave it out'
+        raise SettingError(name, f"must be str, number {place} is missing ({value}): {cure}")
 
 
 def missing(value: Any) -> str | None:
@@ -188,15 +168,6 @@ def missing(value: Any) -> str | None:
     if is_nan or (isinstance(value, Real) and value != value):
         return "NaN"
     return {"NoneType": "None", "NAType": "NA", "NaTType": "NaT"}.get(type(value).__name__)
-
-
-def _instead(value: str, column: Any) -> str:
-    library = type(column).__module__.partition(".")[0]
-    fill, drop = {"pandas": ("fillna", "dropna"), "polars": ("fill_null", "drop_nulls")}.get(
-        library, ("", "")
-    )
-    cure = f'{fill}("") or {drop}()' if fill else 'give "" instead, or leave it out'
-    return f"missing ({value}): {cure}"
 
 
 def known_names(given: Collection[str], known: Collection[str]) -> None:

@@ -120,7 +120,6 @@ OF_TRANSFORMS = {  # by those that take the argument
         ({"normalize": "yes"}, "normalize must be True or False, got 'yes'"),
         ({"colour": "red"}, "colour is not a setting"),
         ({"model": "nowhere"}, "model must be minilm"),
-        ({"load_model_args": {}}, "load_model_args is not offered: each of them has a name here"),
     ],
     (EmbedDocuments, BertModelHandler): [
         ({"column": ""}, "column must be the name of a field, got ''"),
@@ -144,9 +143,6 @@ OF_TRANSFORMS = {  # by those that take the argument
         ({"columns": (name for name in "ab")}, "must be a list of different names, got <generator"),
         ({"columns": ["a", "a"]}, "columns must be a list of different names, got ['a', 'a']"),
         ({"output_columns": ["b", "c"]}, "output_columns must be as many as columns"),
-        ({"min_batch_size": 2}, "is for BertModelHandler; here batches are formed by tokens"),
-        ({"inference_args": {}}, "each of them has a name here, such as prompt or normalize"),
-        ({"image_model": True}, "image_model is not offered: the models embed texts"),
     ],
     (BertModelHandler,): [
         ({"max_batch_size": 0}, "max_batch_size must be at least 1, got 0"),
@@ -154,7 +150,6 @@ OF_TRANSFORMS = {  # by those that take the argument
         ({"max_batch_duration_secs": "1"}, "max_batch_duration_secs must be a number of seconds"),
         ({"max_batch_duration_secs": 0}, "max_batch_duration_secs must be over 0, got 0"),
         ({"max_batch_duration_secs": float("inf")}, "must be finite, got inf"),
-        ({"max_batch_weight": 9}, "not offered: max_batch_size counts what element_size_fn"),
     ],
 }
 
@@ -186,11 +181,11 @@ NAN = float("nan")
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (pd.Series(["a", None]), 'is missing (NaN): fillna("") or dropna()'),
-        (pd.Series(["a", pd.NA], dtype="string"), 'is missing (NA): fillna("") or dropna()'),
-        (pl.Series(["a", None]), 'is missing (None): fill_null("") or drop_nulls()'),
-        (pa.array(["a", None]), 'is missing (None): give "" instead, or leave it out'),
-        (np.array(["a", NAN], object), 'is missing (NaN): give "" instead, or leave it out'),
+        (pd.Series(["a", None]), 'is missing (NaN): give "" instead, or leave it out'),
+        (pd.Series(["a", pd.NA], dtype="string"), "is missing (NA)"),
+        (pl.Series(["a", None]), "is missing (None)"),
+        (pa.array(["a", None]), "is missing (None)"),
+        (np.array(["a", NAN], object), "is missing (NaN)"),
         (["a", Decimal("nan")], "is missing (NaN)"),
         (("a", None), "is missing (None)"),
         (datasets.Dataset.from_dict({"t": ["a", None]})["t"], "is missing (None)"),
@@ -204,12 +199,12 @@ def test_a_missing_text_is_named_as_one(encoder, texts, message):
 
 
 SENTENCE_TRANSFORMERS = {
-    "sentences": (["a"], "sentences is called texts here, and comes first"),
+    "sentences": (["a"], "sentences comes first here, without a name"),
     "output_value": ("token_embeddings", "output_value is not offered: units gives"),
     "convert_to_numpy": (True, "convert_to_numpy is not needed: vectors are NumPy arrays"),
     "device": ("cpu", "device is the model's: give it to bert_embed.load"),
     "normalize_embeddings": (True, "normalize_embeddings is not a setting; did you mean normal"),
-    "pool": ({}, "How many cores compute is threads of bert_embed.load"),
+    "pool": ({}, "pool is not offered: threads of bert_embed.load"),
 }
 
 
