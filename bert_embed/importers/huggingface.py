@@ -14,7 +14,6 @@ from bert_embed.base.errors import InputError
 from bert_embed.bundle.bundle import Bundle, refuse_adapter
 from bert_embed.importers.multi_vectors import PROJECTION, HeadRead, read_m3, read_multi_vectors
 from bert_embed.importers.sentence_transformers import (
-    CONVERT,
     MODEL,
     FolderSettings,
     check_widths,
@@ -85,7 +84,7 @@ def import_huggingface(root: Path, dest: str, origin: Mapping[str, str]) -> Bund
     markers = multi.markers if multi is not None else ()
     tokenizer, max_length = read_tokenizer(folder, config, settings.do_lower_case, markers)
     _check_padding(folder, values, tokenizer)
-    files = EncoderFiles(folder, values, config, _conversion(root, values))
+    files = EncoderFiles(folder, values, config)
     tensors = _read_tensors(files, () if multi is None else (PROJECTION,))
     if config.type_vocab_size and not tokenizer.has_segments:
         config = replace(config, type_vocab_size=1)  # no token has the other types
@@ -116,17 +115,6 @@ def import_huggingface(root: Path, dest: str, origin: Mapping[str, str]) -> Bund
     return write_bundle(bundle, {**tensors, **settings.tensors}, tokenizer)
 
 
-def _conversion(root: Path, values: FileSettings) -> str:
-    """What writes safetensors of all weights of the folder, those of heads included."""
-    if is_sentence_transformers(root):
-        kind = optional_object(root / MODEL).get("model_type")
-        return CONVERT.format(kind or "SentenceTransformer")
-    (name, *_) = (*architectures(values), "")
-    _, head, task = name.rpartition("For")
-    auto = f"AutoModelFor{task}" if head else "AutoModel"
-    return f"{auto}.from_pretrained(folder).save_pretrained(folder) of transformers"
-
-
 def _fitting(settings: FolderSettings, config: EncoderConfig, root: Path) -> FolderSettings:
     """Checks the modules' widths; returns the settings without a `dim` that cuts nothing."""
     weighted = settings.defaults.layer_weights
@@ -151,7 +139,7 @@ def _import_static(
     several tokens, and a weight for each; its unknown token does not count.
     """
     tokenizer, most = read_bare_tokenizer(folder)
-    arrays = read_arrays(folder, "save_pretrained of the library that wrote it", also=INTEGERS)
+    arrays = read_arrays(folder, also=INTEGERS)
     path = folder / "config.json"
     of_model2vec = "embeddings" in arrays and path.is_file()
     name = "embeddings" if "embeddings" in arrays else "embedding.weight"
@@ -247,7 +235,6 @@ def _read_tensors(files: EncoderFiles, apart: Container[str]) -> dict[str, np.nd
     ignored = re.compile("|".join(config.ignored))
     read = read_arrays(
         folder,
-        files.convert,
         lambda key: key not in apart and not ignored.match(config.plain_name(key)),
         config.plain_name,
     )
@@ -338,7 +325,7 @@ def _read_modules(
         setting, usual = files.config.head_biases.get(module, ("", True))
         wanted |= {f"{module}.weight"}
         wanted |= {f"{module}.bias"} if files.values.get(setting, usual) else set()
-    return read_arrays(files.folder, files.convert, lambda key: plain(key) in wanted, plain)
+    return read_arrays(files.folder, lambda key: plain(key) in wanted, plain)
 
 
 def _tensors(

@@ -11,7 +11,6 @@ import numpy as np
 
 from bert_embed.base.errors import InputError
 from bert_embed.importers.sentence_transformers import (
-    CONVERT,
     MODEL,
     MODEL_KNOWN,
     FolderSettings,
@@ -253,7 +252,7 @@ def _read_stanford(root: Path) -> MultiVectorFiles:
     for name, usual in _SCORING.items():
         if values.get(name, usual) != usual:
             raise values.error(f"{name} must be {usual!r} for MaxSim, got {values[name]!r}")
-    array = read_arrays(root, CONVERT.format(_OWN), PROJECTION.__eq__).get(PROJECTION)
+    array = read_arrays(root, PROJECTION.__eq__).get(PROJECTION)
     if array is None or array.ndim != 2:
         raise InputError(
             f"{root}: the weights hold no matrix {PROJECTION}, which makes the vectors"

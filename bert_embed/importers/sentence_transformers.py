@@ -23,8 +23,6 @@ from bert_embed.importers.weights import (
 from bert_embed.models.modules import OF_TOKENS, POOLED, DenseModule, LayerNormModule, Module
 from bert_embed.settings import VectorSpec
 
-CONVERT = "{}(folder).save_pretrained(folder) of sentence-transformers"
-_CONVERT_DENSE = CONVERT.format("SentenceTransformer")
 _OF_DENSE = {"kernel": "linear.weight", "bias": "linear.bias", "residual/kernel": "residual.weight"}
 _OF_NORM = {"gamma": "norm.weight", "beta": "norm.bias"}
 _ACTIVATIONS = {
@@ -78,7 +76,7 @@ def _read_parts(
 ) -> dict[str, np.ndarray]:
     """Returns the float32 tensors of a module, by the names of its `parts`, as it has them."""
     shapes = {name[1:]: shape for name, shape in module.shapes("").items()}
-    arrays = read_arrays(folder, _CONVERT_DENSE)
+    arrays = read_arrays(folder)
     check_shapes(folder, arrays, {parts[name]: shape[::-1] for name, shape in shapes.items()}, what)
     return {name: arrays[parts[name]].T for name in shapes}
 
@@ -117,7 +115,7 @@ def _weighted_layers(folder: Path, encoder: Path) -> dict[str, Any]:
             "layer_start and num_hidden_layers must be whole numbers, the first not larger, got "
             f"{first!r} and {last!r}"
         )
-    arrays = read_arrays(folder, _CONVERT_DENSE)
+    arrays = read_arrays(folder)
     expected = {"layer_weights": (last + 1 - first,)}
     check_shapes(folder, arrays, expected, "a WeightedLayerPooling module")
     weights = tuple(arrays["layer_weights"].tolist())
@@ -249,7 +247,6 @@ def read_settings(source: Path) -> FolderSettings:
             spec |= _read_pooling(folder / "config.json")
         elif kind == "SpladePooling":
             splade = _splade_pooling(folder / "config.json")
-            _check_task(inside(source, encoder), listed[0][0])
         elif kind == "WeightedLayerPooling":
             spec |= _weighted_layers(folder, inside(source, encoder))
         elif kind == "Normalize":
@@ -275,7 +272,11 @@ def read_settings(source: Path) -> FolderSettings:
     if cut is not None and task == "feature-extraction":
         # Behind the modules, also where the last one gives unit length
         spec |= {"dim": cut, "dim_last": spec.get("normalize", False)}
-    transformer = {} if is_static else read_transformer(inside(source, encoder), task)
+    place = inside(source, encoder)
+    transformer = FileSettings(place, {}) if is_static else read_transformer(place, task)
+    # MLMTransformer always makes logits.
+    if splade is not None and listed[0][0] == "Transformer" and not transformer.get(_AS_USUAL[0]):
+        raise transformer.error(f"{_AS_USUAL[0]} must be {task!r} for SpladePooling, is missing")
     return FolderSettings(
         encoder=encoder,
         is_static=is_static,
@@ -449,16 +450,6 @@ def read_transformer(
                 raise values.unknown(f"{setting} of {name}", value)
     values.number("max_seq_length")
     return values
-
-
-def _check_task(folder: Path, kind: str) -> None:
-    """Checks that what is before a SpladePooling makes logits, as MLMTransformer always does."""
-    task = "fill-mask"
-    if kind == "Transformer" and not read_transformer(folder, task).get("transformer_task"):
-        raise InputError(
-            f"{folder / _TRANSFORMER[0]}: transformer_task must be {task!r} for SpladePooling, is "
-            "missing"
-        )
 
 
 def read_prompts(values: FileSettings) -> dict[str, str]:

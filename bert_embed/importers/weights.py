@@ -227,7 +227,6 @@ class EncoderFiles:
     folder: Path
     values: FileSettings  # of its config.json
     config: EncoderConfig
-    convert: str  # what converts other weights to safetensors, for messages
 
 
 _WEIGHTS = "model.safetensors"
@@ -239,8 +238,8 @@ _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": ml_dtypes.bfloat16, "F64": "<f8"}
 INTEGERS = ("I8", "I32", "I64")  # types that read_arrays takes on request alone
 
 
-def weight_files(folder: Path, convert: str) -> list[Path]:
-    """Returns the safetensors files, one or the index's; `convert` turns others into them."""
+def weight_files(folder: Path) -> list[Path]:
+    """Returns the safetensors files, one or the index's."""
     if (folder / _WEIGHTS).is_file():
         return [folder / _WEIGHTS]
     if (folder / _INDEX).is_file():
@@ -254,7 +253,8 @@ def weight_files(folder: Path, convert: str) -> list[Path]:
             why = "pickled weights can run code when read" if pickled else "not readable here"
             raise InputError(
                 f"{folder}: {_WEIGHTS} is missing and {name} is refused ({why}), convert it in a "
-                f"copy of the model's folder with {convert}"
+                "copy of the model's folder: load that with the class that has all of its weights, "
+                "heads included, and call save_pretrained(folder)"
             )
     raise InputError(f"{folder}: {_WEIGHTS} is missing")
 
@@ -294,18 +294,17 @@ def check_shapes(
 
 def read_arrays(
     folder: Path,
-    convert: str,
     is_used: Callable[[str], bool] = lambda key: True,
     plain_name: Callable[[str], str] = str,
     also: Container[str] = (),
 ) -> dict[str, np.ndarray]:
     """Returns the float32 tensors of all weight files with a key that `is_used`, by plain names.
 
-    `convert` is as of `weight_files`; `also` are types beside floats that they may have.
+    `also` are types beside floats that they may have.
     """
     arrays: dict[str, np.ndarray] = {}
     keys: dict[str, str] = {}
-    for path in weight_files(folder, convert):
+    for path in weight_files(folder):
         for key, array in read_safetensors(path, is_used, also):
             name = plain_name(key)
             if not np.array_equal(arrays.setdefault(name, array), array, equal_nan=True):

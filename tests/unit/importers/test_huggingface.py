@@ -29,7 +29,6 @@ HEADS = ("cls.predictions.bias", "cls.seq_relationship.weight", "cls.predictions
 HEADS += ("cls.predictions.transform.dense.weight", "qa_outputs.weight", "classifier.weight")
 WEIGHTS = "model.safetensors"
 NO_WEIGHTS = {WEIGHTS: None}
-BARE = {"modules.json": None} | NO_WEIGHTS
 # Settings that are neither followed nor known, the last two of other kinds of encoders.
 UNKNOWN = {
     **{"attention_scale": 0.5, "is_encoder_decoder": True, "pruned_heads": {"0": [1]}},
@@ -145,13 +144,6 @@ def wrapped(data):
         ({INDEX: {"weight_map": {"a": "../b"}}} | NO_WEIGHTS, "must be a path inside the model's"),
         ({INDEX: {"weight_map": {"a": "none"}}} | NO_WEIGHTS, "none: cannot be read"),
         ({"pytorch_model.bin": ""} | NO_WEIGHTS, r"bin is refused \(.*can run code.*save_pretrai"),
-        *[
-            (
-                {"config.json": {"architectures": names}, "pytorch_model.bin": "", **BARE},
-                rf"in a copy of the model's folder with {auto}\.from_pretrained",
-            )
-            for names, auto in (([], "AutoModel"), (["BertForMaskedLM"], "AutoModelForMaskedLM"))
-        ],
         ({"tf_model.h5": ""} | NO_WEIGHTS, r"tf_model.h5 is refused \(.*not readable here.*save_"),
         ({"vocab.txt": lambda data: data + b"more\n"}, "vocab.txt: must have at most 211 entries"),
         ({"1_Pooling/config.json": {"pooling_mode": "median"}}, "pooling 'median' is not suppo"),
