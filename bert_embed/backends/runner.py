@@ -109,9 +109,6 @@ class FixedShapes:
     budget: int  # most tokens of a batch, padding included; a longer row is one by itself
     longest: int  # most tokens of a row
 
-    def __post_init__(self) -> None:
-        whole_number("batch_tokens", self.budget, least=1)
-
     @cached_property
     def lengths(self) -> list[int]:
         """The lengths of rows, ascending: in steps of 4 up to 32, then four lengths an octave."""

@@ -398,12 +398,8 @@ def _check_folder(folder: Path) -> None:
         raise SettingError("model", f"must be a folder or a {kinds}, {folder} is another file")
     refuse_adapter(folder)
     if not any((folder / name).is_file() for name in MARKERS):
-        raise SettingError(
-            "model",
-            f"must hold {METADATA} (a bundle), config.json (a Hugging Face model), "
-            "bert_config.json (a google-research checkpoint) or saved_model.pb (an encoder of "
-            f"TF Hub), {folder} holds none of them",
-        )
+        known = ", ".join(MARKERS)
+        raise SettingError("model", f"must hold one of {known}, {folder} holds none of them")
 
 
 def _from_cloud_storage(url: str, needed: Callable[[Bundle], Sequence[str]] | None) -> Bundle:

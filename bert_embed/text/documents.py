@@ -121,9 +121,18 @@ class TextTokenizer(ABC):
     def tokenize_texts(self, texts: list[str], offsets: bool = True) -> TokenizedTexts:
         """Returns the tokens of texts; without `offsets` there are ids and row splits alone."""
 
-    @abstractmethod
     def length_before(self, prompt: str, word: str) -> int | None:
-        """Returns how many tokens a prompt has before a word; None if both would be one word."""
+        """Returns how many tokens a prompt has before a word; None if both would be one word.
+
+        A space at its end belongs to the word's tokens.
+        """
+        words = prompt.rstrip()
+        joined = self.tokenize_texts([prompt + word])
+        alone = self.tokenize_texts([words]).ids
+        count = int(np.count_nonzero(joined.stops <= len(words)))
+        # The word itself may be of several tokens, such as a lone `▁` and `a`.
+        one_word = bool(joined.continues[count : count + 1].any())
+        return None if one_word or not np.array_equal(joined.ids[:count], alone) else count
 
     def prompt_length(self, prompt: str) -> int:
         """Returns a prompt's number of tokens; SettingError if a text's first word joins it."""

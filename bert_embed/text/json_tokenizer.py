@@ -101,16 +101,6 @@ class JsonTokenizer(TextTokenizer):
 
         return np.array([*map(continues, self.vocab)])
 
-    def length_before(self, prompt: str, word: str) -> int | None:
-        """As `TextTokenizer.length_before`; a space at its end belongs to the word's tokens."""
-        words = prompt.rstrip()
-        joined = self.tokenize_texts([prompt + word])
-        alone = self.tokenize_texts([words]).ids
-        count = int(np.count_nonzero(joined.stops <= len(words)))
-        # The word itself may be of several tokens, such as a lone `▁` and `a`.
-        one_word = bool(joined.continues[count : count + 1].any())
-        return None if one_word or not np.array_equal(joined.ids[:count], alone) else count
-
     def tokenize_texts(self, texts: list[str], offsets: bool = True) -> TokenizedTexts:
         """Returns the tokens of texts; without `offsets`, starts, stops and continues are empty."""
         texts = [SURROGATES.sub("\ufffd", text) for text in texts]

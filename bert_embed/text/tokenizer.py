@@ -423,11 +423,6 @@ class Tokenizer(TextTokenizer):
         """As `TextTokenizer.continues_word`: the entries that begin with `##`."""
         return np.array([entry.startswith("##") for entry in self.vocab])
 
-    def length_before(self, prompt: str, word: str) -> int | None:
-        ids, row_splits = self.encode_flat([prompt, word, prompt + word])
-        alone, of_word, joined = np.split(ids, row_splits[1:-1])
-        return len(alone) if np.array_equal(joined, np.concatenate([alone, of_word])) else None
-
     def tokenize_texts(self, texts: list[str], offsets: bool = True) -> TokenizedTexts:
         """Returns what `encode_with_offsets` does; without `offsets` ids and row splits alone."""
         plain = np.fromiter(map(str.isascii, texts), bool, len(texts))

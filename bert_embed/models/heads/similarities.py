@@ -145,9 +145,7 @@ class SparseProducts:
         return len(self._weights)
 
     def finite(self, vectors: SparseVectors) -> np.ndarray:
-        bad = np.flatnonzero(~np.isfinite(vectors.values))
-        rows = np.searchsorted(vectors.splits, bad, side="right") - 1
-        return np.delete(np.arange(len(vectors)), rows)
+        return _finite_rows(vectors.splits, np.isfinite(vectors.values))
 
     def scored(self, vectors: SparseVectors, floor: np.ndarray, k: int) -> Iterator[_Scored]:
         # Few entries are in a query: the others are left out before anything is multiplied.
@@ -179,9 +177,7 @@ class MaxSim:
         return len(self._queries)
 
     def finite(self, vectors: MultiVectors) -> np.ndarray:
-        bad = np.flatnonzero(~np.isfinite(vectors.vectors).all(axis=1))
-        rows = np.searchsorted(vectors.splits, bad, side="right") - 1
-        return np.delete(np.arange(len(vectors)), rows)
+        return _finite_rows(vectors.splits, np.isfinite(vectors.vectors).all(axis=1))
 
     def scored(self, vectors: MultiVectors, floor: np.ndarray, k: int) -> Iterator[_Scored]:
         filled = np.flatnonzero(np.diff(vectors.splits))
@@ -196,6 +192,11 @@ class MaxSim:
             rows = filled[near]
             if len(rows):
                 yield number, rows, _max_sims(vectors[rows], query)
+
+
+def _finite_rows(splits: np.ndarray, are_finite: np.ndarray) -> np.ndarray:
+    rows = np.searchsorted(splits, np.flatnonzero(~are_finite), side="right") - 1
+    return np.delete(np.arange(len(splits) - 1), rows)
 
 
 def _longest(vectors: np.ndarray) -> float:

@@ -39,7 +39,7 @@ class _Vocabulary(TextTokenizer):
         self.vocab, self.unk_id = entries, None
 
     continues_word = property(lambda self: np.array([one[:2] == "##" for one in self.vocab]))
-    settings = file_text = tokenize_texts = length_before = None
+    settings = file_text = tokenize_texts = None
 
 
 def words(first, count):
