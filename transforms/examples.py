@@ -13,7 +13,7 @@ import pyarrow as pa
 from bert_embed.base.arrays import places, splits_of, take_rows
 from bert_embed.base.errors import InputError, required
 from bert_embed.base.json import from_json, json_bytes, json_object
-from bert_embed.results.tf_example import Bytes, Feature, Ints, encode_records, one_int
+from bert_embed.results.tf_example import FeatureColumn, encode_records, one_each
 from bert_embed.text.documents import TextWords
 from bert_embed.text.layout import Layout
 from bert_embed.transforms.blocks import TokenBlock
@@ -75,7 +75,7 @@ def example_bytes(block: TokenBlock, tokenizer: str) -> bytes:
     return encode_records(example_features(block, tokenizer))
 
 
-def example_features(block: TokenBlock, tokenizer: str) -> dict[str, Feature]:
+def example_features(block: TokenBlock, tokenizer: str) -> dict[str, FeatureColumn]:
     """The features of a block's rows, in its documents' order; the layout must have tokens."""
     layout, windows = block.layout, block.layout.windows
     at, splits = take_rows(layout.rows.row_splits, layout.row)
@@ -83,29 +83,31 @@ def example_features(block: TokenBlock, tokenizer: str) -> dict[str, Feature]:
     types = layout.rows.token_type_ids
     ids = block.ids.cast(pa.binary()).to_pylist()
     starts, stops = _row_offsets(layout, splits)
-    features: dict[str, Feature] = {
-        "id": Bytes([ids[row] for row in document.tolist()]),
-        "input_ids": Ints(layout.rows.input_ids[at].astype(np.int64), splits),
-        "input_mask": Ints(np.ones(len(at), np.int64), splits),
-        "segment_ids": Ints(np.zeros(len(at), np.int64) if types is None else types[at], splits),
-        "starts": Ints(starts, splits),
-        "stops": Ints(stops, splits),
-        "num_tokens": one_int(layout.num_tokens[document]),
-        "num_tokens_full": one_int(block.num_tokens_full[document]),
-        "truncated": one_int(layout.truncated[document]),
-        "text_hash": one_int(block.text_hash[document]),
-        "tokenizer": Bytes([tokenizer.encode()] * len(document)),
+    features: dict[str, FeatureColumn] = {
+        "id": one_each([ids[row] for row in document.tolist()]),
+        "input_ids": FeatureColumn(layout.rows.input_ids[at].astype(np.int64), splits),
+        "input_mask": FeatureColumn(np.ones(len(at), np.int64), splits),
+        "segment_ids": FeatureColumn(
+            np.zeros(len(at), np.int64) if types is None else types[at], splits
+        ),
+        "starts": FeatureColumn(starts, splits),
+        "stops": FeatureColumn(stops, splits),
+        "num_tokens": one_each(layout.num_tokens[document]),
+        "num_tokens_full": one_each(block.num_tokens_full[document]),
+        "truncated": one_each(layout.truncated[document]),
+        "text_hash": one_each(block.text_hash[document]),
+        "tokenizer": one_each([tokenizer.encode()] * len(document)),
     }
     number = np.zeros(len(document), np.int64)
     if block.texts is not None:  # in the first row of each document
         firsts = np.arange(len(document)) if windows is None else windows.splits[:-1]
         once = splits_of(np.bincount(firsts, minlength=len(document)))
-        features["text"] = Bytes(block.texts.cast(pa.binary()).to_pylist(), once)
+        features["text"] = FeatureColumn(block.texts.cast(pa.binary()).to_pylist(), once)
     if windows is not None:
         number = np.arange(len(document)) - windows.splits[document]
-        features["window"] = one_int(number)
-        features["windows"] = one_int(np.diff(windows.splits)[document])
-        features["window_first"] = one_int(windows.first)
+        features["window"] = one_each(number)
+        features["windows"] = one_each(np.diff(windows.splits)[document])
+        features["window_first"] = one_each(windows.first)
     if layout.words is not None:
         features |= _word_features(layout.words, layout, document, number)
     return features
@@ -127,16 +129,16 @@ def _row_offsets(layout: Layout, splits: np.ndarray) -> tuple[np.ndarray, np.nda
 
 def _word_features(
     words: TextWords, layout: Layout, document: np.ndarray, number: np.ndarray
-) -> dict[str, Feature]:
+) -> dict[str, FeatureColumn]:
     """The features of words; the first window of a document has all of them."""
     counts = np.diff(words.splits)
     splits = splits_of(np.where(number == 0, counts[document], 0))
     begins = np.repeat(required(layout.tokens, "tokens").splits[:-1], counts)
     return {
-        "word_starts": Ints(words.starts, splits),
-        "word_stops": Ints(words.stops, splits),
-        "word_first": Ints(words.first - begins, splits),
-        "word_last": Ints(words.last - begins, splits),
-        "word_truncated": Ints(words.truncated.astype(np.int64), splits),
-        "words": Bytes([text.encode() for text in words.texts], splits),
+        "word_starts": FeatureColumn(words.starts, splits),
+        "word_stops": FeatureColumn(words.stops, splits),
+        "word_first": FeatureColumn(words.first - begins, splits),
+        "word_last": FeatureColumn(words.last - begins, splits),
+        "word_truncated": FeatureColumn(words.truncated.astype(np.int64), splits),
+        "words": FeatureColumn([text.encode() for text in words.texts], splits),
     }

@@ -69,6 +69,12 @@ _PLAIN = (
     *("fingerprint", "max_seq_length", "has_pooler", "default_prompt", "source"),
     *("similarity", "top_k", "names_pooling"),
 )
+# Of models without such vectors
+_WAYS_OUT = {
+    "multi": "; BAAI/bge-m3 and colbert-ir/colbertv2.0 make multi-vectors",
+    "sparse": "; sparse ones take the whole head of a masked language model among the weights, and "
+    "...ForMaskedLM among the architectures of config.json",
+}
 
 
 @dataclass(frozen=True)
@@ -176,7 +182,8 @@ class Bundle:
                 made = ", ".join(("dense", *self.heads))
                 raise SettingError(
                     setting,
-                    f"{kind}: this model makes {made} vectors alone: {self.path}",
+                    f"{kind}: this model makes {made} vectors alone: {self.path}"
+                    f"{_WAYS_OUT.get(kind, '')}",
                 )
 
     def prompt_text(self, prompt: str | None) -> str:

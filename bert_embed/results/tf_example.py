@@ -97,46 +97,38 @@ _BYTES, _VALUE, _FLOATS, _INTS = 0x0A, 0x12, 0x12, 0x1A
 
 
 @dataclass(frozen=True)
-class Ints:
-    """A feature of whole numbers."""
+class FeatureColumn:
+    """A feature of Examples, all records end to end."""
 
-    values: np.ndarray  # int64 `[numbers]`, all records end to end
-    splits: np.ndarray  # int64 `[records + 1]`
+    values: Any  # of int64 or float32; or bytes objects, to encode as a list, decoded as an array
+    splits: np.ndarray  # int64 `[records + 1]`; a record without the feature has no values
 
+    @property
+    def counts(self) -> np.ndarray:
+        """int64 `[records]`: number of values of each record."""
+        return np.diff(self.splits)
 
-@dataclass(frozen=True)
-class Floats:
-    """A feature of float32 numbers."""
-
-    values: np.ndarray  # float32 `[records, values]`, or `[numbers]` with splits
-    splits: np.ndarray | None = None  # int64 `[records + 1]` where records have different numbers
-
-
-@dataclass(frozen=True)
-class Bytes:
-    """A feature of strings of bytes."""
-
-    values: Sequence[bytes]  # `[strings]`, all records end to end
-    splits: np.ndarray | None = None  # int64 `[records + 1]`; None for one string a record
+    def first(self, default: Any) -> np.ndarray:
+        """Returns the first value of each record, `default` where it has none."""
+        values = np.full(len(self.splits) - 1, default, self.values.dtype)
+        has = self.counts > 0
+        values[has] = self.values[self.splits[:-1][has]]
+        return values
 
 
-Feature = Ints | Floats | Bytes
+def one_each(values: Any) -> FeatureColumn:
+    """Returns a feature with one value for each record."""
+    return FeatureColumn(values, np.arange(len(values) + 1))
 
 
-def one_int(values: Any) -> Ints:
-    """Returns a feature of one whole number for each record, `[records]`."""
-    numbers = np.asarray(values).astype(np.int64)
-    return Ints(numbers, np.arange(len(numbers) + 1))
-
-
-def encode_records(features: Mapping[str, Feature]) -> bytes:
+def encode_records(features: Mapping[str, FeatureColumn]) -> bytes:
     """Returns a TFRecord file with an Example for each record; each feature has all records."""
     entries = [_entries(name, features[name]) for name in sorted(features)]
     records = (b"".join(of_record) for of_record in zip(*entries, strict=True))
     return b"".join(framed(_head(_BYTES, len(record)) + record) for record in records)
 
 
-def _entries(name: str, feature: Feature) -> list[bytes]:
+def _entries(name: str, feature: FeatureColumn) -> list[bytes]:
     """The map entry of a feature in each record."""
     key = _head(_BYTES, len(name.encode())) + name.encode()
     tag, values = _values(feature)
@@ -152,26 +144,21 @@ def _entries(name: str, feature: Feature) -> list[bytes]:
     return [before(len(of_record)) + of_record for of_record in values]
 
 
-def _values(feature: Feature) -> tuple[int, list[bytes]]:
+def _values(feature: FeatureColumn) -> tuple[int, list[bytes]]:
     """The tag of a list of values, and those of each record as they are stored."""
-    if isinstance(feature, Bytes):
+    splits = feature.splits
+    if isinstance(feature.values, list):
         strings = [_head(_BYTES, len(value)) + value for value in feature.values]
-        if feature.splits is not None:
-            spans = pairwise(feature.splits.tolist())
-            strings = [b"".join(strings[start:stop]) for start, stop in spans]
+        if (feature.counts != 1).any():
+            strings = [b"".join(strings[start:stop]) for start, stop in pairwise(splits.tolist())]
         return _BYTES, strings
-    if isinstance(feature, Ints):
-        packed, ends = _varints(feature.values)
-        borders = ends[feature.splits]
+    if feature.values.dtype.kind == "f":
+        tag, packed = _FLOATS, np.ascontiguousarray(feature.values, "<f4")
+        borders = 4 * splits.astype(np.int64)
     else:
-        packed = np.ascontiguousarray(feature.values, "<f4")
-        splits = feature.splits
-        if splits is None:
-            rows, width = feature.values.shape
-            splits = np.arange(rows + 1) * width
-        borders = 4 * np.asarray(splits, np.int64)
+        packed, ends = _varints(feature.values)
+        tag, borders = _INTS, ends[splits]
     data = packed.tobytes()
-    tag = _INTS if isinstance(feature, Ints) else _FLOATS
     return tag, [data[start:stop] for start, stop in pairwise(borders.tolist())]
 
 
@@ -201,26 +188,6 @@ def _varints(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         out[at] = np.where(last, left, left & np.uint64(127) | np.uint64(128))
         at, left = at[~last] + 1, left[~last] >> np.uint64(7)
     return out, ends
-
-
-@dataclass(frozen=True)
-class FeatureColumn:
-    """A decoded feature, all records end to end."""
-
-    values: np.ndarray  # int64, float32, or bytes objects
-    splits: np.ndarray  # int64 `[records + 1]`; a record without the feature has no values
-
-    @property
-    def counts(self) -> np.ndarray:
-        """int64 `[records]`: number of values of each record."""
-        return np.diff(self.splits)
-
-    def first(self, default: Any) -> np.ndarray:
-        """Returns the first value of each record, `default` where it has none."""
-        values = np.full(len(self.splits) - 1, default, self.values.dtype)
-        has = self.counts > 0
-        values[has] = self.values[self.splits[:-1][has]]
-        return values
 
 
 def decode_records(
@@ -295,22 +262,18 @@ def write_tfrecord(file: BinaryIO, table: pa.Table, kind: Kind, settings: Settin
     file.write(encode_records(features))
 
 
-def _feature(name: str, column: pa.Array, dtype: str) -> Feature:
+def _feature(name: str, column: pa.Array, dtype: str) -> FeatureColumn:
     if pa.types.is_string(column.type):
-        return Bytes(column.fill_null("").cast(pa.binary()).to_pylist())
+        return one_each(column.fill_null("").cast(pa.binary()).to_pylist())
     if pa.types.is_list(column.type):
-        numbers, splits = column.values.to_numpy(), column.offsets.to_numpy()
-        is_whole = pa.types.is_integer(column.type.value_type)
-        return Ints(numbers, splits) if is_whole else Floats(numbers, splits)
-    if pa.types.is_float32(column.type):
-        return Floats(column.to_numpy()[:, None])
+        return FeatureColumn(column.values.to_numpy(), column.offsets.to_numpy())
     if name != EMBEDDING:
-        return one_int(column.to_numpy(zero_copy_only=False))
-    numbers = column.values.to_numpy().reshape(len(column), column.type.list_size)
+        return one_each(column.to_numpy(zero_copy_only=False))
+    numbers, width = column.values.to_numpy(), column.type.list_size
     if dtype == "float32":
-        return Floats(numbers)
-    little = numbers.astype(numbers.dtype.newbyteorder("<"))
-    return Bytes([row.tobytes() for row in little])
+        return FeatureColumn(numbers, np.arange(len(column) + 1) * width)
+    little = numbers.reshape(len(column), width).astype(numbers.dtype.newbyteorder("<"))
+    return one_each([row.tobytes() for row in little])
 
 
 _FEATURES = {"float32": float, "int32": int}  # by the numbers of a column; bytes for others

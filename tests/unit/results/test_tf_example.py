@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 
 from bert_embed.base.arrays import splits_of
 from bert_embed.results.tf_example import (
-    Bytes,
-    Floats,
-    Ints,
+    FeatureColumn,
     decode_records,
     encode_records,
     masked_crc,
-    one_int,
+    one_each,
     unframed,
 )
 from tests.support.blocks import example, framed
@@ -27,7 +25,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1) | st.integers(-1, 300)
 
 def ints(rows):
     flat = [value for row in rows for value in row]
-    return Ints(np.array(flat, np.int64), splits_of(np.array([len(row) for row in rows], int)))
+    return FeatureColumn(np.array(flat, np.int64), splits_of(np.array([*map(len, rows)], int)))
 
 
 records = st.lists(
@@ -46,9 +44,10 @@ records = st.lists(
 def test_the_bytes_are_those_of_tf_train_example(found):
     many, some, one, three = ([row[column] for row in found] for column in range(4))
     splits, longer = splits_of(np.array([*map(len, some)], int)), "name of over a few bytes"
-    columns = {"zeros": ints(many), "a": Bytes([b for row in some for b in row], splits)}
-    columns["one"] = one_int(np.array(one, np.int64))
-    columns[longer] = Floats(np.array(three, np.float32).reshape(-1, 3))
+    columns = {"zeros": ints(many), "a": FeatureColumn([b for row in some for b in row], splits)}
+    columns["one"] = one_each(np.array(one, np.int64))
+    flat = np.array(three, np.float32).reshape(-1)
+    columns[longer] = FeatureColumn(flat, 3 * np.arange(len(found) + 1))
     wanted = [example(**{"zeros": a, "a": b, "one": [c], longer: d}) for a, b, c, d in found]
     assert bytes(encode_records(columns)) == framed(wanted)
 
