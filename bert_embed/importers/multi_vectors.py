@@ -188,22 +188,15 @@ def _read_own(root: Path, values: FileSettings) -> MultiVectorFiles:
     kinds = ("Transformer", "Dense", "MultiVectorMask", "Normalize", "Dropout")
     places = _places(root, kinds, in_order=True)
     _check_known(values)
-    *_, encoder = ("", *places["Transformer"])
-    layers, tensors = _read_layers(root, places["Dense"], _TOKENS)
+    transformer, files = _read_modules(root, values, places, _TOKENS)
     masks = [_read_mask(inside(root, place) / "config.json") for place in places["MultiVectorMask"]]
     mask = masks[-1] if masks else FileSettings(values.path, {})
     for place in places["Normalize"]:
         optional_object(inside(root, place) / "config.json").check_vector_names(_TOKENS)
-    transformer = read_transformer(inside(root, encoder), known=_LENGTHS)
     tasks = mask.get("skiplist_tasks", ["document"])
-    files = MultiVectorFiles(
-        path=values.path,
-        settings=_settings(encoder, transformer, transformer, read_prompts(values)),
-        layers=layers,
-        tensors=tensors,
+    files = replace(
+        files,
         unit_length=bool(places["Normalize"]),
-        query_length=_length(transformer, "query_length"),
-        row_length=transformer.get("max_seq_length"),
         skip_words=_words(mask) or () if "document" in tasks else (),
         skips_in_queries="query" in tasks,
     )
@@ -217,24 +210,18 @@ def _read_pylate(root: Path, values: FileSettings) -> MultiVectorFiles:
     places = _places(root, kinds, in_order=False)
     known = (*_PREFIXES.values(), *_EXPANDING, "query_length", "document_length", "skiplist_words")
     _check_known(values, "query_expansion", *known)
-    *_, encoder = ("", *places["Transformer"])
     # Its files may not say, or say of a module what it is in a dense model.
-    layers, tensors = _read_layers(root, places["Dense"], (*_TOKENS, "sentence_embedding"))
-    prompts = read_prompts(values)
+    transformer, files = _read_modules(root, values, places, (*_TOKENS, "sentence_embedding"))
+    prompts = dict(files.settings.prompts)
     prefixes = {role: values.text(name) or "" for role, name in _PREFIXES.items()}
     for role, prefix in prefixes.items():
         prompts[role] = prefix + prompts.get(role, "").removeprefix(prefix)
-    transformer = read_transformer(inside(root, encoder), known=_LENGTHS)
     words = _words(values)
-    files = MultiVectorFiles(
-        path=values.path,
-        settings=_settings(encoder, transformer, values, prompts),
-        layers=layers,
-        tensors=tensors,
-        unit_length=True,
+    files = replace(
+        files,
+        settings=replace(files.settings, prompts=prompts),
         prefixes=prefixes,
-        query_length=_length(transformer, "query_length") or _length(values, "query_length"),
-        row_length=transformer.get("max_seq_length"),
+        query_length=files.query_length or _length(values, "query_length"),
         skip_words=tuple(string.punctuation) if words is None else words,
     )
     for said in (transformer, values):  # the module's own settings come first
@@ -245,6 +232,41 @@ def _read_pylate(root: Path, values: FileSettings) -> MultiVectorFiles:
     attends = values.get("attend_to_expansion_tokens", values.get("attend_to_mask_tokens"))
     length = _length(values, "query_length") or _USUAL_LENGTH
     return replace(files, query_length=length, fill_length=length, attends_fill=bool(attends))
+
+
+def _read_modules(
+    root: Path, values: FileSettings, places: Mapping[str, Sequence[str]], takes: tuple[str, ...]
+) -> tuple[FileSettings, MultiVectorFiles]:
+    """Returns the settings of a Transformer, and what it, Dense modules and a model's values say.
+
+    `takes` is as of `read_dense`.
+    """
+    *_, encoder = ("", *places["Transformer"])
+    transformer = read_transformer(inside(root, encoder), known=_LENGTHS)
+    layers: list[DenseModule] = []
+    tensors: dict[str, np.ndarray] = {}
+    for number, place in enumerate(places["Dense"]):
+        layer, arrays = read_dense(inside(root, place), takes)
+        layers.append(layer)
+        tensors |= {f"heads/multi/{number}/{name}": array for name, array in arrays.items()}
+    usual = transformer.get("max_seq_length")
+    lengths = [_length(one, "document_length") for one in (transformer, values)]
+    settings = FolderSettings(
+        encoder=encoder,
+        prompts=read_prompts(values),
+        max_seq_length=lengths[0] or lengths[1] or usual,
+        do_lower_case=bool(transformer.get("do_lower_case")),
+    )
+    return transformer, MultiVectorFiles(
+        path=values.path,
+        settings=settings,
+        layers=tuple(layers),
+        tensors=tensors,
+        unit_length=True,
+        query_length=_length(transformer, "query_length"),
+        row_length=usual,
+        skip_words=(),
+    )
 
 
 def _read_stanford(root: Path) -> MultiVectorFiles:
@@ -324,19 +346,6 @@ def _filled(files: MultiVectorFiles, said: FileSettings) -> MultiVectorFiles:
     )
 
 
-def _read_layers(
-    root: Path, places: Sequence[str], takes: tuple[str, ...]
-) -> tuple[tuple[DenseModule, ...], dict[str, np.ndarray]]:
-    """Returns Dense modules and their tensors."""
-    layers: list[DenseModule] = []
-    tensors: dict[str, np.ndarray] = {}
-    for number, place in enumerate(places):
-        layer, arrays = read_dense(inside(root, place), takes)
-        layers.append(layer)
-        tensors |= {f"heads/multi/{number}/{name}": array for name, array in arrays.items()}
-    return tuple(layers), tensors
-
-
 def _read_mask(path: Path) -> FileSettings:
     values = optional_object(path)
     values.refuse_unknown({"skiplist_words", "skiplist_tasks"})
@@ -347,19 +356,6 @@ def _read_mask(path: Path) -> FileSettings:
             "are left out of queries alone are not supported"
         )
     return values
-
-
-def _settings(
-    encoder: str, transformer: FileSettings, values: FileSettings, prompts: Mapping[str, str]
-) -> FolderSettings:
-    """Returns what a model's values, and its encoder's Transformer module, say."""
-    lengths = [_length(one, "document_length") for one in (transformer, values)]
-    return FolderSettings(
-        encoder=encoder,
-        prompts=prompts,
-        max_seq_length=lengths[0] or lengths[1] or transformer.get("max_seq_length"),
-        do_lower_case=bool(transformer.get("do_lower_case")),
-    )
 
 
 def _words(values: FileSettings) -> tuple[str, ...] | None:

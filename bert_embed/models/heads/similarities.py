@@ -194,7 +194,7 @@ class MaxSim:
                 yield number, rows, _max_sims(vectors[rows], query)
 
 
-def _finite_rows(splits: np.ndarray, are_finite: np.ndarray) -> np.ndarray:
+def _finite_rows(splits: np.ndarray, are_finite: Any) -> np.ndarray:
     rows = np.searchsorted(splits, np.flatnonzero(~are_finite), side="right") - 1
     return np.delete(np.arange(len(splits) - 1), rows)
 
