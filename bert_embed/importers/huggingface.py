@@ -29,7 +29,6 @@ from bert_embed.importers.tokenizer_files import (
 )
 from bert_embed.importers.weights import (
     INTEGERS,
-    EncoderFiles,
     FileSettings,
     architectures,
     check_layer_count,
@@ -84,12 +83,10 @@ def import_huggingface(root: Path, dest: str, origin: Mapping[str, str]) -> Bund
     markers = multi.markers if multi is not None else ()
     tokenizer, max_length = read_tokenizer(folder, config, settings.do_lower_case, markers)
     _check_padding(folder, values, tokenizer)
-    files = EncoderFiles(folder, values, config)
-    tensors = _read_tensors(files, () if multi is None else (PROJECTION,))
+    tensors = _read_tensors(values, config, () if multi is None else (PROJECTION,))
     if config.type_vocab_size and not tokenizer.has_segments:
         config = replace(config, type_vocab_size=1)  # no token has the other types
         tensors["embeddings/type"] = tensors["embeddings/type"][:1]
-        files = replace(files, config=config)
     heads: dict[str, HeadRead] = {}
     usual = max_length  # where release 6 of sentence-transformers writes it
     if usual is None or not is_sentence_transformers(root):
@@ -99,7 +96,7 @@ def import_huggingface(root: Path, dest: str, origin: Mapping[str, str]) -> Bund
         heads["multi"], settings = (head, multi.tensors), replace(settings, prompts=prompts)
     check_prompts(root / MODEL, settings.prompts, tokenizer)
     words = tensors["embeddings/word"]
-    default_vectors = _read_heads(root, files, settings, tokenizer, words, usual, heads)
+    default_vectors = _read_heads(root, values, config, settings, tokenizer, words, usual, heads)
     for _, of_head in heads.values():
         tensors |= of_head
     length = settings.max_seq_length or usual
@@ -195,7 +192,8 @@ def _check_padding(folder: Path, values: Mapping[str, Any], tokenizer: TextToken
 
 def _read_heads(
     root: Path,
-    files: EncoderFiles,
+    values: FileSettings,
+    config: EncoderConfig,
     settings: FolderSettings,
     tokenizer: TextTokenizer,
     words: np.ndarray,
@@ -203,35 +201,38 @@ def _read_heads(
     heads: dict[str, HeadRead],
 ) -> tuple[str, ...]:
     """Adds the heads of a model whose table of embeddings is `words`; returns what it is for."""
-    config, is_bare = files.config, not is_sentence_transformers(root)
+    is_bare = not is_sentence_transformers(root)
     if settings.splade is not None:
-        head, tensors = read_mlm_head(files, words, settings.splade)
+        head, tensors = read_mlm_head(values, config, words, settings.splade)
         if settings.query_weights is not None:
             head = replace(head, query_weights=True)
             place = inside(root, settings.query_weights)
             longest = min(settings.max_seq_length or max_length, config.max_position_embeddings)
-            check_query_tokenizer(place, files.folder, config, tokenizer, longest)
+            check_query_tokenizer(place, values.path.parent, config, tokenizer, longest)
             tensors |= read_query_weights(place, root, config, tokenizer.vocab)
         heads["sparse"] = head, tensors
-    names, is_known = architectures(files.values), files.values["model_type"] in config.classifiers
+    names, is_known = architectures(values), values["model_type"] in config.classifiers
     is_classifier = is_known and any(map(_ARCHITECTURE.fullmatch, names))
     if settings.has_scores or (is_bare and is_classifier):
-        heads["scores"] = read_classifier(files, settings.scores_activation, settings.has_scores)
+        said = settings.scores_activation, settings.has_scores
+        heads["scores"] = read_classifier(values, config, *said)
     default_vectors = tuple(heads) or ("dense",)
     # Beside dense vectors; without modules as SparseEncoder takes such a model.
     if is_bare and any(name.endswith("ForMaskedLM") for name in names):
         with suppress(InputError):  # it is for dense vectors, whatever else its weights hold
-            heads["sparse"] = read_mlm_head(files, words, {})
+            heads["sparse"] = read_mlm_head(values, config, words, {})
     heads |= read_m3(root, config, tokenizer)
     return default_vectors
 
 
-def _read_tensors(files: EncoderFiles, apart: Container[str]) -> dict[str, np.ndarray]:
+def _read_tensors(
+    values: FileSettings, config: EncoderConfig, apart: Container[str]
+) -> dict[str, np.ndarray]:
     """Reads the encoder's weights as float32, in the names and shapes of `tensor_shapes`.
 
     `apart` are tensors that are no part of the encoder.
     """
-    folder, config, values = files.folder, files.config, files.values
+    folder = values.path.parent
     ignored = re.compile("|".join(config.ignored))
     read = read_arrays(
         folder,
@@ -256,13 +257,13 @@ def _read_tensors(files: EncoderFiles, apart: Container[str]) -> dict[str, np.nd
 
 
 def read_mlm_head(
-    files: EncoderFiles, words: np.ndarray, settings: Mapping[str, Any]
+    values: FileSettings, config: EncoderConfig, words: np.ndarray, settings: Mapping[str, Any]
 ) -> tuple[SparseHead, dict[str, np.ndarray]]:
     """Returns the head and its tensors, float32; `words` is the table of the embeddings."""
-    folder, config, values = files.folder, files.config, files.values
-    names: MaskedLM = _modules_of(files, "masked_lms", "sparse vectors")
+    folder = values.path.parent
+    names: MaskedLM = _modules_of(values, config, "masked_lms", "sparse vectors")
     modules = names.transform, names.norm, names.decoder
-    arrays = _read_modules(files, modules, names.bias)
+    arrays = _read_modules(values, config, modules, names.bias)
     own_bias = f"{names.decoder}.bias"
     bias = arrays.get(own_bias, arrays.get(names.bias))
     decoder = arrays.get(f"{names.decoder}.weight")
@@ -304,28 +305,28 @@ def read_mlm_head(
     return head, tensors
 
 
-def _modules_of(files: EncoderFiles, table: str, what: str) -> Any:
-    model_type = files.values["model_type"]
-    names = getattr(files.config, table).get(model_type)
+def _modules_of(values: FileSettings, config: EncoderConfig, table: str, what: str) -> Any:
+    model_type = values["model_type"]
+    names = getattr(config, table).get(model_type)
     if names is None:
         known = ", ".join(name for family in FAMILIES for name in getattr(family, table))
         raise InputError(
-            f"{files.folder}: {what} of {files.config.model_types[model_type]} are not supported, "
+            f"{values.path.parent}: {what} of {config.model_types[model_type]} are not supported, "
             f"those of {known} are"
         )
     return names
 
 
 def _read_modules(
-    files: EncoderFiles, modules: Iterable[str], also: str = ""
+    values: FileSettings, config: EncoderConfig, modules: Iterable[str], also: str = ""
 ) -> dict[str, np.ndarray]:
     """Returns weights and biases of modules behind the encoder, and a tensor by its name."""
-    wanted, plain = {also}, files.config.plain_name
+    wanted, plain = {also}, config.plain_name
     for module in modules:
-        setting, usual = files.config.head_biases.get(module, ("", True))
+        setting, usual = config.head_biases.get(module, ("", True))
         wanted |= {f"{module}.weight"}
-        wanted |= {f"{module}.bias"} if files.values.get(setting, usual) else set()
-    return read_arrays(files.folder, lambda key: plain(key) in wanted, plain)
+        wanted |= {f"{module}.bias"} if values.get(setting, usual) else set()
+    return read_arrays(values.path.parent, lambda key: plain(key) in wanted, plain)
 
 
 def _tensors(
@@ -381,15 +382,15 @@ _BY_TORCH = {"Identity": "none", "Sigmoid": "sigmoid", "Softmax": "softmax"}
 
 
 def read_classifier(
-    files: EncoderFiles, activation_name: str | None, of_cross_encoder: bool
+    values: FileSettings, config: EncoderConfig, activation_name: str | None, of_cross_encoder: bool
 ) -> tuple[ScoresHead, dict[str, np.ndarray]]:
     """Returns the head and its tensors, float32; the name is that of a CrossEncoder's settings."""
-    folder, config, values = files.folder, files.config, files.values
-    names: Classifier = _modules_of(files, "classifiers", "scores")
+    folder = values.path.parent
+    names: Classifier = _modules_of(values, config, "classifiers", "scores")
     dense, classifier, dense_activation = names.dense, names.logits, names.activation
     if names.setting:
         dense_activation = activation(values, names.setting, config.activations)
-    arrays = _read_modules(files, (dense, classifier, names.norm))
+    arrays = _read_modules(values, config, (dense, classifier, names.norm))
     if f"{classifier}.weight" not in arrays:
         raise InputError(
             f"{folder}: the weights hold no {classifier}.weight, which makes the scores; if the "

@@ -13,7 +13,7 @@ import tempfile
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -218,15 +218,6 @@ def _rebuilt(
     if kind == "BFloat16Storage":
         numbers = (numbers.astype("<u4") << 16).view("<f4")
     return numbers.astype(np.float32).reshape(size)
-
-
-@dataclass(frozen=True)
-class EncoderFiles:
-    """What a folder of Hugging Face with an encoder says, weights apart."""
-
-    folder: Path
-    values: FileSettings  # of its config.json
-    config: EncoderConfig
 
 
 _WEIGHTS = "model.safetensors"
