@@ -294,7 +294,7 @@ class TextSpec:
             return
         if self.chunk is None:
             raise SettingError("chunk_context", "requires chunk", "chunk")
-        if not all(self.context_columns) or len({*names}) < len(names):
+        if not all(context_columns(names)) or len({*names}) < len(names):
             raise SettingError(
                 "chunk_context", f"must name columns, each once, got {','.join(names)!r}"
             )
@@ -319,9 +319,6 @@ class TextSpec:
         if self.overlap and not self.fills_chunks:
             said = f"of chunks requires their most tokens, such as chunk {self.chunk}:200"
             raise SettingError("overlap", said, "chunk")
-        if self.chunk_tokens is not None and (self.overlap or 0) >= self.chunk_tokens:
-            said = f"must be below the {self.chunk_tokens} tokens of a chunk, got {self.overlap}"
-            raise SettingError("overlap", said)
         if self.long_text != "truncate":
             raise SettingError("chunk", f"conflicts with long_text {self.long_text}", "long_text")
 
@@ -383,11 +380,6 @@ class TextSpec:
     def reads_headings(self) -> bool:
         """Whether the headings of Markdown above a chunk are before it."""
         return HEADINGS in self.chunk_context
-
-    @property
-    def context_columns(self) -> tuple[str, ...]:
-        """The columns whose values are before each chunk."""
-        return context_columns(self.chunk_context)
 
     @property
     def fills_chunks(self) -> bool:

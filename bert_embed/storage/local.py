@@ -198,9 +198,14 @@ def is_file(path: str | os.PathLike[str]) -> bool:
 
 def is_link(path: str | os.PathLike[str]) -> bool:
     """Whether a link is there, which may lead nowhere; StorageError likewise."""
+    return S_ISLNK(_own_mode(path))
+
+
+def _own_mode(path: str | os.PathLike[str]) -> int:
+    """The mode of what is there, links not followed, 0 of nothing; OSError if it is not known."""
     with suppress(FileNotFoundError, NotADirectoryError), naming(path):
-        return S_ISLNK(os.lstat(path).st_mode)
-    return False
+        return os.lstat(path).st_mode
+    return 0
 
 
 def _status(path: str | os.PathLike[str]) -> os.stat_result | None:
@@ -242,19 +247,11 @@ def matching(pattern: str) -> list[str]:
                 if is_glob(part):
                     names = (entry.name for entry in _scanned(folder))
                     places += [os.path.join(folder, name) for name in names if matches(name)]
-                elif _is_there(place := os.path.join(folder, part)):
+                elif _own_mode(place := os.path.join(folder, part)):
                     places.append(place)
             except OSError as error:
                 _refuse(error, folder)
     return places
-
-
-def _is_there(path: str) -> bool:
-    """Whether something, perhaps a broken link, is there; OSError if that cannot be known."""
-    with suppress(FileNotFoundError, NotADirectoryError), naming(path):
-        os.lstat(path)
-        return True
-    return False
 
 
 def _walk(folder: str, hidden: bool = False, seen: set[str] | None = None) -> Iterator[str]:

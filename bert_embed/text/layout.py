@@ -46,7 +46,6 @@ from bert_embed.text.windows import (
     widest_context,
     window_rows,
     window_spans,
-    window_tokens,
 )
 
 
@@ -294,7 +293,13 @@ def fit_texts(
     elif text_spec.in_windows:
         if text_spec.overlap is None:
             text_spec = replace(text_spec, overlap=default_overlap(length, prompt_tokens))
-        window_tokens(length, prompt_tokens, text_spec.overlap or 0, special)
+        if not 0 <= (overlap := text_spec.overlap or 0) < room:
+            raise SettingError(
+                "overlap",
+                f"must be at least 0 and below {room}, the tokens of a text that fit a row of "
+                f"max_seq_length {length}, got {overlap}",
+                "max_seq_length",
+            )
     return text_spec
 
 

@@ -14,7 +14,6 @@ from itertools import pairwise
 import numpy as np
 
 from bert_embed.base.arrays import first_of_equal, places, splits_of
-from bert_embed.base.errors import SettingError
 from bert_embed.settings import DEFAULT_OVERLAP, SPECIAL_TOKENS, TextSpec, text_room
 from bert_embed.text.documents import (
     NO_TOKEN,
@@ -38,21 +37,6 @@ class Windows:
     def document(self) -> np.ndarray:
         """int64 `[windows]`, the document of each."""
         return np.repeat(np.arange(len(self.splits) - 1), np.diff(self.splits))
-
-
-def window_tokens(
-    max_seq_length: int, prompt_tokens: int, overlap: int, special: int = SPECIAL_TOKENS
-) -> int:
-    """Returns how many tokens of a text fit a window; SettingError if not more than `overlap`."""
-    longest = text_room(max_seq_length, prompt_tokens, special)
-    if not 0 <= overlap < longest:
-        raise SettingError(
-            "overlap",
-            f"must be at least 0 and below {max(longest, 1)}, the tokens of a text that fit a row "
-            f"of max_seq_length {max_seq_length}, got {overlap}",
-            "max_seq_length",
-        )
-    return longest
 
 
 def default_overlap(max_seq_length: int, prompt_tokens: int) -> int:

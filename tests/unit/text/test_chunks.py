@@ -130,7 +130,6 @@ LATE = {"chunk": "sentence", "chunk_context": ("document",)}
         ({"chunk_tokens": 5}, "chunk_tokens requires chunk"),
         ({"chunk": "line"}, "chunk must be one of sentence, paragraph, tokens, got 'line'"),
         ({"chunk": "sentence", "overlap": 2}, "their most tokens, such as chunk sentence:200"),
-        ({"chunk": "tokens", "chunk_tokens": 2, "overlap": 2}, "below the 2 tokens of a chunk"),
         ({"chunk": "tokens", "granularity": ("token",)}, "requires granularity sentence alone"),
         ({**LATE, "long_text": "reject"}, "chunk conflicts with long_text reject"),
         ({**LATE, "vectors": ("sparse",)}, "chunk_context document is for vectors dense, not s"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bert_embed.settings import WORD_POOLINGS
 from bert_embed.text.documents import merge_tokens
-from bert_embed.text.windows import build_windows, widest_context, window_tokens
+from bert_embed.text.windows import build_windows, widest_context
 from tests.support.rounding import UNIT_ROUNDOFF
 
 CLS, SEP = 101, 102
@@ -90,13 +90,6 @@ def test_a_token_is_taken_from_the_window_with_most_around_it(lengths, longest, 
     assert window.tolist() == wanted
     tokens = [token for length in lengths for token in range(length)]
     assert (windows.first[window] + inside).tolist() == tokens
-
-
-@pytest.mark.parametrize("overlap", [-1, 6, 7])
-def test_an_overlap_that_leads_nowhere_is_refused(overlap):
-    assert window_tokens(10, 2, 5) == 6
-    with pytest.raises(ValueError, match=r"overlap must be at least 0 and below 6, .* got"):
-        window_tokens(10, 2, overlap)
 
 
 PLAIN = {
