@@ -19,7 +19,7 @@ from bert_embed.backends.protocol import Batch, Batching, Engine, Graph, PaddedR
 from bert_embed.base.arguments import whole_number
 from bert_embed.base.arrays import first_of_equal, places, take_rows, unit_length
 from bert_embed.base.errors import InputError, StorageError, TextError, counted
-from bert_embed.base.threads import Places, native_call, renew_after_fork, run_each, wait_at_exit
+from bert_embed.base.threads import native_call, renew_after_fork, run_each, wait_at_exit
 from bert_embed.models.encoder import EncoderConfig
 from bert_embed.models.heads.head import BatchRows, Head, gather_rows
 from bert_embed.settings import OutputSpec, VectorSpec
@@ -265,7 +265,11 @@ class RowRunner:
         """Forgets the calls of threads that this process does not have; asks the engine anew."""
         self._prepared: dict[tuple, _Prepared] = {}
         self._lock = threading.Lock()
-        self._places = Places(self._at_once)
+        self._renew_places()
+
+    def _renew_places(self) -> None:
+        """Makes places for calls at the same time, and a turn for the one that waits for them."""
+        self._turn, self._free = threading.Lock(), threading.Semaphore(self._at_once)
 
     def run(
         self, rows: TokenRows, wanted: RowSpec, tell: Callable[[float], object] | None = None
@@ -336,12 +340,18 @@ class RowRunner:
     @contextmanager
     def _held(self, calls: int) -> Iterator[int]:
         """Holds the device, and places for calls; gives how many of them may run at a time."""
-        at_once = max(1, min(self._at_once, calls))
+        at_once, turn, free = max(1, min(self._at_once, calls)), self._turn, self._free
         try:
-            with self._places.taken(at_once), self._engine.device:
-                yield at_once
+            with turn:  # who came first is first
+                for _ in range(at_once):
+                    free.acquire()
+            try:
+                with self._engine.device:
+                    yield at_once
+            finally:
+                free.release(at_once)
         except KeyboardInterrupt:
-            self._places = Places(self._at_once)  # it may have come before those taken were noted
+            self._renew_places()  # it may have come before those taken were noted
             raise
 
     def _each(

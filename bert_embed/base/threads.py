@@ -141,28 +141,6 @@ class NoProgressError(RuntimeError):
     """No call finished in time."""
 
 
-class Places:
-    """Places for calls at the same time, which several threads share; who came first is first.
-
-    A thread that an exception stops while it waits, as Ctrl-C does, may leave them unusable.
-    """
-
-    def __init__(self, places: int) -> None:
-        self._turn = threading.Lock()  # of the one that waits for places
-        self._free = threading.Semaphore(places)
-
-    @contextmanager
-    def taken(self, places: int) -> Iterator[None]:
-        """Holds so many places, at most all of them, and waits until they are free."""
-        with self._turn:
-            for _ in range(places):
-                self._free.acquire()
-        try:
-            yield
-        finally:
-            self._free.release(places)
-
-
 def run_each(
     function: Callable[[_Item], _Result],
     items: Sequence[_Item],
