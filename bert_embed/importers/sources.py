@@ -53,13 +53,13 @@ class _Bounded:
 def _write_members(archive: tarfile.TarFile, root: Path) -> None:
     """Writes an archive's files into a folder; links become copies: they could lead out.
 
-    RefusedError: a member leads out, or is no file, or there are too many.
+    InputError: a member leads out, or is no file, or there are too many.
     """
     room, size = min(_MOST_UNPACKED, shutil.disk_usage(root).free), 0
     for count, member in enumerate(archive, 1):
         path, is_link = PurePosixPath(member.name), member.islnk() or member.issym()
         if path.is_absolute() or ".." in path.parts or "\0" in member.name:
-            raise RefusedError(f"{member.name!r} leads out of it")
+            raise InputError(f"{member.name!r} leads out of it")
         place = root / path
         size += member.size  # of a link 0
         _check_room(size, room, count)
@@ -71,7 +71,7 @@ def _write_members(archive: tarfile.TarFile, root: Path) -> None:
         except (KeyError, RecursionError):  # a link to nothing before it, or in a circle
             content = None
         if content is None:
-            raise RefusedError(f"{member.name!r} is no file, nor a link to one of its files")
+            raise InputError(f"{member.name!r} is no file, nor a link to one of its files")
         place.parent.mkdir(parents=True, exist_ok=True)
         with content, open(place, "wb") as target:
             while data := content.read(_CHUNK):
@@ -82,14 +82,10 @@ def _write_members(archive: tarfile.TarFile, root: Path) -> None:
 
 def _check_room(size: int, room: int, count: int) -> None:
     if size > room or count > _MOST_FILES:
-        raise RefusedError(
+        raise InputError(
             f"it holds more than {shown_bytes(room)} (what is free on the disk of temporary files, "
             f"at most 64 GiB) or more than {_MOST_FILES:,} files"
         )
-
-
-class RefusedError(ValueError):
-    """An archive that would write outside its folder, or fill the disk."""
 
 
 def unpack(archive: Path, folder: Path) -> Path:
@@ -110,7 +106,7 @@ def unpack(archive: Path, folder: Path) -> Path:
             # Reading to the end checks gzip's checksum.
             if len(stored.read(_MOST_HEADER)) == _MOST_HEADER:
                 raise tarfile.ReadError("other data follows the archive's end")
-    except RefusedError as error:
+    except InputError as error:
         raise InputError(f"{archive}: refused, {error}") from error
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
         raise refusal(error, f"{archive}: cannot be unpacked, perhaps cut: {error}") from error
