@@ -87,14 +87,6 @@ def test_folders_globs_and_several_inputs_are_read_once_in_order(tmp_path, run, 
     assert rows(output)["id"] == [f"{folder}/a.txt:0", f"{folder}/b.txt:0", "7"]
 
 
-def test_an_output_below_its_input_does_not_read_itself(tmp_path, run):
-    run.written({"a.txt": "ant\n", "b.jsonl": '{"id": 7, "text": "cow"}\n{"id": 8}\n'})
-    for said in ("2 embedded", "nothing to do"):
-        output = run([f"/{tmp_path}", f"{tmp_path}/**/*.jsonl"])
-        assert said in run.out
-    assert rows(output)["id"] == [f"{tmp_path}/a.txt:0", "7"]
-
-
 def test_limit_takes_the_first_records(run):
     both = {"a.txt": "one\n\ntwo\nthree\n", "b.txt.gz": "four\nfive\nsix\n"}
     few = rows(run(both, "few", limit=3))["id"]

@@ -15,6 +15,8 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -104,6 +106,16 @@ def ran(
 def write_json(path: Path, *records: Any) -> Path:
     path.write_text("".join(f"{json.dumps(each)}\n" for each in records), "utf-8")
     return path
+
+
+def write_table(path: Path, records: list[dict[str, Any]]) -> None:
+    """Writes what the name says: a CSV file, a Parquet file or JSON lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".jsonl":
+        write_json(path, *records)
+    else:
+        write = csv.write_csv if path.suffix == ".csv" else pq.write_table
+        write(pa.Table.from_pylist(records), path)
 
 
 def data_files(output: Path, kind: str = "embeddings") -> list[Path]:

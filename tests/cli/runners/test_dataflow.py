@@ -31,11 +31,8 @@ OF_THE_SERVICE += (f"--service_account_email={ACCOUNT}",)
 
 @pytest.fixture(scope="module")
 def dataflow(gcs_session, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("dataflow")
-    (folder / "in").mkdir()
-    (folder / "in" / "a.txt").write_text("the bank of the river\n\nred stars\n" * 40)
-    gcs_session.put_folder(folder / "in", "dataflow", "in")
-    with dataflow_server(folder, gcs_session) as server:
+    gcs_session.put("dataflow", {"in/a.txt": "the bank of the river\n\nred stars\n" * 40})
+    with dataflow_server(tmp_path_factory.mktemp("dataflow"), gcs_session) as server:
         yield server
 
 

@@ -70,8 +70,7 @@ def test_images_have_the_python_of_the_command_that_submits(tmp_path):
 def bucket(gcs_session):
     """What the examples embed."""
     for name in ("my-bucket", "acme-texts"):
-        made = gcs_session.client.create_bucket(name)
-        made.blob("texts/a.jsonl").upload_from_string('{"id": "a", "text": "the bank"}\n' * 9)
+        gcs_session.put(name, {"texts/a.jsonl": '{"id": "a", "text": "the bank"}\n' * 9})
 
 
 @pytest.mark.parametrize(("accelerator", "device"), [("", "cpu"), ("l4", "gpu"), ("v5e", "tpu")])
@@ -194,7 +193,6 @@ def test_a_changed_tree_is_another_tag(tmp_path):
         ("PROJECT=acme PROJECT=my-project", "PROJECT has the example's value my-project"),
         ("PROJECT=acme PROJECT=other", "REPOSITORY is in the project acme, PROJECT is other"),
         ("BUCKET=gs://acme-texts BUCKET=acme-texts", "acme-texts does not begin with gs:"),
-        ("MAX_WORKERS=20 MAX_WORKERS=twenty", "MAX_WORKERS twenty is no number above 0"),
         ("MAX_WORKERS=20 MAX_WORKERS=0", "MAX_WORKERS 0 is no number above 0"),
         ("BUILD=cloud BUILD=clod", "BUILD clod is none of cloud, docker"),
         ("TAG= PROJET=x", "PROJET is none of the variables"),

@@ -86,10 +86,7 @@ def test_what_would_go_wrong_is_refused(words, message, submit, monkeypatch):
 
 @pytest.fixture
 def corpus(gcs):
-    bucket = gcs.client.bucket("plans")
-    if not bucket.exists():
-        bucket.create()
-        bucket.blob("in/a.txt").upload_from_string("the bank of the river\n" * 10)
+    gcs.put("plans", {"in/a.txt": "the bank of the river\n" * 10})
     return gcs
 
 
@@ -125,7 +122,6 @@ def test_a_dry_run_shows_the_plan_and_asks_no_service(corpus, tiny_bundle, submi
             "a machine that Dataflow chooses, type:nvidia-l4;count:1;install-nvidia-driver, 100 GB "
             "of disk, several processes",
         ),
-        ("", None),
         ("--setup_file=./setup.py --sdk_container_image- --max_num_workers=9", None),
     ],
 )

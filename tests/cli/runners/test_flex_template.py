@@ -29,8 +29,7 @@ MINOR = sys.version_info.minor
 @pytest.fixture(scope="module")
 def bucket(gcs_session):
     """What the template embeds."""
-    made = gcs_session.client.create_bucket("acme-template")
-    made.blob("texts/a.jsonl").upload_from_string('{"id": "a", "text": "the bank"}\n' * 9)
+    gcs_session.put("acme-template", {"texts/a.jsonl": '{"id": "a", "text": "the bank"}\n' * 9})
 
 
 def launched(tmp_path, flags):
@@ -194,11 +193,7 @@ DAYS = ("2026-03-01", "2026-03-02", "2026-03-03")
 
 @pytest.fixture
 def cloud(gcs, tmp_path):
-    bucket = gcs.client.bucket("days")
-    if not bucket.exists():
-        bucket.create()
-    for day in DAYS:
-        bucket.blob(f"texts/{day}/a.jsonl").upload_from_string('{"id": "a", "text": "red"}\n')
+    gcs.put("days", {f"texts/{day}/a.jsonl": '{"id": "a", "text": "red"}\n' for day in DAYS})
     with dataflow_server(tmp_path, gcs) as server, server.at_hand():
         yield server
 
@@ -247,7 +242,7 @@ def test_no_day_is_lost(cloud, gcs, tiny_bundle, tmp_path, capsys):
     assert (code, "nothing to do" in capsys.readouterr().out) == (0, True)
     # A launch without an error has a job: else it would fail, and say nothing.
     assert job is not None
-    gcs.client.bucket("days").blob("texts/none/a.jsonl").upload_from_string("")
+    gcs.put("days", {"texts/none/a.jsonl": ""})
     empty = ["--input=gs://days/texts/none/*.jsonl", "--output=gs://days/none"]
     code, job = launch("05T02:17", *empty)
     assert (code, job is None) == (0, False)

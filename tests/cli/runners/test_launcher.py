@@ -41,8 +41,7 @@ def launch(folder: Path, dataflow) -> dict:
 def launched(folder: Path) -> dict:
     """The launch of a new run."""
     with gcs_server(folder / "gcs") as gcs, dataflow_server(folder, gcs) as dataflow:
-        bucket = gcs.client.create_bucket("launches")
-        bucket.blob("in/a.jsonl").upload_from_string('{"id": "a", "text": "the bank"}\n' * 9)
+        gcs.put("launches", {"in/a.jsonl": '{"id": "a", "text": "the bank"}\n' * 9})
         return launch(folder, dataflow)
 
 

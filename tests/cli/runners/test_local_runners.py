@@ -3,7 +3,6 @@
 import gzip
 import json
 
-import numpy as np
 import pytest
 
 from tests.support.command import (
@@ -18,22 +17,17 @@ from tests.support.command import (
     runner_flags,
     start,
 )
+from tests.support.daily import some_texts
 
 pytestmark = pytest.mark.slow
 SMALL = {"block_bytes": 4000, "threads": 1}
-
-
-def lines(count):
-    words = ["red", "river", "bank", "of", "seven", "stars"]
-    drawn = np.random.default_rng(7).choice(words, (count, 6))
-    return [f"{n} " + " ".join(row) for n, row in enumerate(drawn)]
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     """Text, compressed text and JSON lines; small files that share blocks; records to reject."""
     folder = tmp_path_factory.mktemp("corpus")
-    texts = lines(1800)
+    texts = [f"{name} {text}" for name, text in some_texts(1800).items()]
     (folder / "a.txt").write_text("\n".join([*texts[:800], "", *texts[800:1000]]))
     with gzip.open(folder / "b.txt.gz", "wt") as file:
         file.write("\n".join(texts[1000:1400]))

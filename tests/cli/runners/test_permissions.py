@@ -66,10 +66,7 @@ SUBMITTER = BOTH | {"storage.legacyBucketReader": [OUT]}
 def storage(gcs, monkeypatch):
     """Cloud Storage behind a proxy that asks the account."""
     for name in (IN, OUT):
-        bucket = gcs.client.bucket(name.removeprefix("gs://"))
-        if not bucket.exists():
-            bucket.create()
-            bucket.blob("in.jsonl").upload_from_string(LINE * 9)
+        gcs.put(name.removeprefix("gs://"), {"in.jsonl": LINE * 9})
     with behind(gcs, monkeypatch) as proxy:
         yield proxy
 

@@ -56,10 +56,8 @@ def check_that_nothing_is_left(log, project):
 
 
 def test_its_commands_do_what_they_say_and_nothing_is_left(gcs, tmp_path, minilm, try_it):
-    bucket = gcs.client.create_bucket("acme-bert-embed-try")
-    bucket.blob("texts.jsonl").upload_from_string(
-        "".join(f'{{"id": "{n}", "text": "red {n}"}}\n' for n in range(120))
-    )
+    lines = "".join(f'{{"id": "{n}", "text": "red {n}"}}\n' for n in range(120))
+    gcs.put("acme-bert-embed-try", {"texts.jsonl": lines})
     with dataflow_server(tmp_path, gcs) as dataflow:
         python = _PYTHON.format(python=sys.executable, url=dataflow.url)
         process = try_it("acme", "Done", python, **dataflow.environment)

@@ -8,17 +8,8 @@ import pytest
 
 import bert_embed
 from bert_embed.pipeline.cli import main
-from tests.support.command import (
-    Hold,
-    embed,
-    files,
-    finish,
-    flags_of,
-    record,
-    rejected,
-    rows,
-    start,
-)
+from tests.support.command import embed, files, finish, flags_of, record, rejected, start
+from tests.support.daily import some_texts
 
 pytestmark = pytest.mark.slow
 
@@ -30,11 +21,8 @@ SMALL = {"block_bytes": 1000}
 def corpus(tmp_path_factory):
     """Three files of JSON lines, one of them compressed, with some bad records."""
     folder = tmp_path_factory.mktemp("texts")
-    words = np.random.default_rng(3).choice(["red", "river", "bank", "of", "stars"], (DOCUMENTS, 5))
-    lines = [
-        json.dumps({"id": f"d{n}", "text": " ".join(row) if n % 140 else ""})
-        for n, row in enumerate(words)
-    ]
+    texts = some_texts(DOCUMENTS) | dict.fromkeys(["d0", "d140", "d280", "d420"], "")
+    lines = [json.dumps({"id": name, "text": text}) for name, text in texts.items()]
     (folder / "a.jsonl").write_text("\n".join(lines[:200]))
     (folder / "b.jsonl").write_text("\n".join(lines[200:420]) + "\n")
     (folder / "c.jsonl.gz").write_bytes(gzip.compress("\n".join(lines[420:]).encode(), mtime=0))
@@ -59,8 +47,13 @@ def bucket(gcs, name):
     return f"gs://{name}", gcs.root / name
 
 
-def assert_same(output, local, url, corpus):
-    """The files of a run from gs:// equal those of a local one, but for the input's place."""
+def test_a_run_in_cloud_storage_equals_a_local_one(gcs, url, corpus, local, tiny_bundle, capsys):
+    """But for the input's place; two jobs at once do no harm."""
+    address, folder = bucket(gcs, "whole")
+    command = ["embed", *flags_of(f"{address}/runs/out", tiny_bundle, url, **SMALL)]
+    for process in [start(*command), start(*command)]:
+        finish(process)
+    output = folder / "runs" / "out"
     same, wanted = (
         {name: data for name, data in files(each).items() if name.startswith("embeddings")}
         for each in (output, local)
@@ -72,58 +65,18 @@ def assert_same(output, local, url, corpus):
     same["counts"]["parts_reused"] = 0
     for name in ("counts", "rejected", "tokens", "lengths"):
         assert same[name] == wanted[name]
-
-
-def test_a_run_in_cloud_storage_equals_a_local_one(gcs, url, corpus, local, tiny_bundle, capsys):
-    """Two jobs at once do no harm."""
-    address, folder = bucket(gcs, "whole")
-    command = ["embed", *flags_of(f"{address}/runs/out", tiny_bundle, url, **SMALL)]
-    for process in [start(*command), start(*command)]:
-        finish(process)
-    output = folder / "runs" / "out"
-    assert_same(output, local, url, corpus)
-    assert record(output)["status"] == "done"
+    assert same["status"] == "done"
     before = {p: p.stat().st_mtime_ns for p in output.rglob("*")}
     assert main(command) == 0
     assert "nothing to do" in capsys.readouterr().out
     assert {p: p.stat().st_mtime_ns for p in output.rglob("*")} == before
 
 
-def test_the_same_command_continues_a_killed_job(gcs, url, corpus, local, tiny_bundle, tmp_path):
-    address, folder = bucket(gcs, "killed")
-    hold = Hold(tmp_path / "hold", 8)
-    flags = flags_of(f"{address}/out", tiny_bundle, url, **SMALL)
-    hold.kill("embed", *flags)
-    assert record(folder / "out")["status"] == "running"
-    times = {path: path.stat().st_mtime_ns for path in folder.glob("out/_state/blocks/0*.json")}
-    assert 8 == len(times) < record(local)["counts"]["parts"]
-    assert embed(f"{address}/out", tiny_bundle, url, **SMALL) == 0
-    assert record(folder / "out")["counts"]["parts_reused"] == len(times)
-    assert {path: path.stat().st_mtime_ns for path in times} == times
-    assert_same(folder / "out", local, url, corpus)
-
-
-def test_another_run_is_overwritten_when_asked(gcs, url, tiny_bundle, capsys):
-    address, folder = bucket(gcs, "another-run")
-    assert embed(f"{address}/out", tiny_bundle, url, limit=9) == 0
-    gcs.client.bucket("another-run").blob("out/mine.txt").upload_from_string("keep")
-    assert embed(f"{address}/out", tiny_bundle, url, limit=9, dim=8) == 2
-    assert "holds another run" in capsys.readouterr().err
-    assert embed(f"{address}/out", tiny_bundle, url, limit=9, dim=8, overwrite=True) == 0
-    assert len(rows(folder / "out")["embedding"][0]) == 8
-    assert (folder / "out" / "mine.txt").read_text() == "keep"
-    assert not list(folder.rglob(".*"))
-
-
-def test_settings_come_from_a_file_there(gcs, url, local, corpus, tiny_bundle, tmp_path, capsys):
-    gcs.client.bucket("corpus").blob("run.yaml").upload_from_string(
-        f"input: {url}\nblock_bytes: 1000\nmodel: {tiny_bundle}\n"
-    )
-    config = "--config=gs://corpus/run.yaml"
-    assert main(["embed", config, f"--output={tmp_path}/out"]) == 0
-    assert_same(tmp_path / "out", local, url, corpus)
-    assert main(["embed", "--config=gs://corpus/none.yaml", f"--output={tmp_path}/out"]) == 2
-    assert "gs://corpus/none.yaml is not there" in capsys.readouterr().err
+def test_settings_come_from_a_file_there(gcs, url, run):
+    gcs.put("corpus", {"run.yaml": f"input: {url}\n"})
+    run(config="gs://corpus/run.yaml", dry_run=True)
+    assert run.out.startswith("3 files, ")
+    run.refused((), "gs://corpus/none.yaml is not there", config="gs://corpus/none.yaml")
 
 
 def test_results_are_read_and_searched_there(gcs, url, local, tiny_bundle, command):

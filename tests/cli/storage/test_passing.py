@@ -124,15 +124,6 @@ def test_a_call_that_fails_once_fails_no_command_for_good(place, capsys, command
         assert files(out) == whole, call
 
 
-def test_what_does_not_pass_stays_an_error_of_the_command(place, tmp_path, capsys):
-    model = str(place / "model")
-    assert embed(tmp_path / "out", model, place / "in" / "none.jsonl") == 2
-    assert embed(tmp_path / "out", str(place / "none"), place / "in" / "a.jsonl") == 2
-    (tmp_path / "file").touch()
-    assert embed(tmp_path / "file" / "out", model, place / "in" / "a.jsonl") == 2
-    assert main(["search", str(tmp_path / "none"), "bank"]) == 2
-
-
 @pytest.mark.parametrize("command", ["again", "search", "verify"])
 def test_a_file_that_opens_and_cannot_be_read_is_named(place, tmp_path, capsys, command):
     shutil.copytree(place / "both", tmp_path / "out")

@@ -5,14 +5,11 @@ import threading
 import time
 from collections import Counter
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
 from bert_embed.pipeline import texts
-from bert_embed.pipeline.cli import main
-from tests.support.command import embed, files, record, rows
+from tests.support.command import embed, files, record, rows, write_table
 from tests.support.outputs import content
 
 pytestmark = pytest.mark.slow
@@ -27,7 +24,7 @@ IN_PARTS = {"block_bytes": len(LINES) // PARTS, "report": "false"}  # which read
 def parts(gcs, tiny_bundle):
     """The address of an output of many parts, and the folder where the server keeps it."""
     if not gcs.client.bucket("parts").exists():
-        gcs.client.create_bucket("parts").blob("in.txt").upload_from_string(LINES)
+        gcs.put("parts", {"in.txt": LINES})
         assert embed("gs://parts/out", tiny_bundle, "gs://parts/in.txt", **IN_PARTS) == 0
     return "gs://parts/out", gcs.root / "parts" / "out"
 
@@ -62,9 +59,7 @@ def test_finished_blocks_are_found_by_one_listing(gcs, parts, proxied, tiny_bund
 
 
 def test_many_objects_cost_a_request_each(gcs, proxied, run):
-    there = gcs.client.create_bucket("many")
-    for number in range(60):
-        there.blob(f"texts/{number:03d}.txt").upload_from_string(f"text number {number}\n")
+    gcs.put("many", {f"texts/{number:03d}.txt": f"text number {number}\n" for number in range(60)})
     proxied.forget()
     ids = rows(run("gs://many/texts", report="false"))["id"]
     assert (len(ids), ids[7]) == (60, "gs://many/texts/007.txt:0")
@@ -77,8 +72,7 @@ def test_many_objects_cost_a_request_each(gcs, proxied, run):
 
 def test_a_large_object_is_read_once(gcs, proxied, run):
     """Blocks overlap by the 128 KiB in which a line may go on, no more is fetched twice."""
-    there = gcs.client.create_bucket("large")
-    there.blob("in.txt").upload_from_string("a line that goes on and on\n" * 30_000)
+    gcs.put("large", {"in.txt": "a line that goes on and on\n" * 30_000})
     proxied.forget()
     output = run("gs://large/in.txt", block_bytes=200_000, layers="0", report="false")
     assert len(rows(output)["id"]) == 30_000
@@ -87,30 +81,26 @@ def test_a_large_object_is_read_once(gcs, proxied, run):
 
 def test_the_end_of_a_parquet_object_is_read_once(gcs, proxied, run, tmp_path):
     """By the plan, and by the worker, which finds all of a small object there."""
-    there = gcs.client.create_bucket("footers")
-    pq.write_table(pa.table({"text": ["the bank of the river"]}), tmp_path / "in.parquet")
-    for number in range(20):
-        there.blob(f"texts/{number:03d}.parquet").upload_from_filename(tmp_path / "in.parquet")
+    write_table(tmp_path / "in.parquet", [{"text": "the bank of the river"}])
+    data = (tmp_path / "in.parquet").read_bytes()
+    gcs.put("footers", {f"texts/{number:03d}.parquet": data for number in range(20)})
     proxied.forget()
     assert len(rows(run("gs://footers/texts", report="false"))["id"]) == 20
     assert proxied.counts()["read"] <= 2 * 20 + 3
 
 
-@pytest.mark.parametrize(("bytes_a_request", "read"), [(1 << 10, 150), (2 << 20, 64), (4 << 20, 0)])
-def test_a_report_reads_few_objects(gcs, proxied, run, monkeypatch, capsys, bytes_a_request, read):
+def test_a_report_reads_few_objects(gcs, proxied, run, monkeypatch, command):
     """All of 150 in blocks of 64 where 128 MiB are worth as many requests, one block, or none."""
-    there = gcs.client.create_bucket(f"report{read}")
     whole = [f"text number {number}" for number in range(150)]
-    for number, text in enumerate(whole):
-        there.blob(f"texts/{number:03d}.txt").upload_from_string(f"{text}\n")
-    output = run(f"gs://report{read}/texts", report="false")
-    proxied.forget()
-    monkeypatch.setattr(texts, "_REQUEST_BYTES", bytes_a_request)
-    assert main(["report", str(output)]) == 0
-    shown = content(output)["documents"]["texts"]
-    assert shown == ([*whole[:read], *[""] * (150 - read)] if read else None)
-    assert proxied.counts()["read"] == read + 1  # into one file it looks for its format
-    assert ("too many small objects" in capsys.readouterr().err) == (read == 0)
+    gcs.put("report", {f"texts/{at:03d}.txt": f"{text}\n" for at, text in enumerate(whole)})
+    output = run("gs://report/texts", report="false")
+    for bytes_a_request, read in ((1 << 10, 150), (2 << 20, 64), (4 << 20, 0)):
+        proxied.forget()
+        monkeypatch.setattr(texts, "_REQUEST_BYTES", bytes_a_request)
+        assert ("too many small objects" in command("report", output).err) == (read == 0)
+        shown = content(output)["documents"]["texts"]
+        assert shown == ([*whole[:read], *[""] * (150 - read)] if read else None)
+        assert proxied.counts()["read"] == read + 1  # into one file it looks for its format
 
 
 def test_search_fetches_several_files_at_a_time(parts, proxied, tiny_bundle, tmp_path):

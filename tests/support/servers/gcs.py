@@ -42,15 +42,19 @@ class GcsServer:
     client: Any
     environment: dict[str, str] = field(default_factory=dict)
 
-    def put_folder(self, folder: Path, bucket: str, prefix: str) -> str:
-        """Uploads every file below `folder`; returns the gs:// address."""
+    def put(self, bucket: str, objects: Mapping[str, str | bytes]) -> Any:
+        """Uploads objects by their names; returns their bucket, made if it is not there."""
         there = self.client.bucket(bucket)
         if not there.exists():
             there.create()
-        for path in sorted(folder.rglob("*")):
-            if path.is_file():
-                name = f"{prefix}/{path.relative_to(folder).as_posix()}"
-                there.blob(name).upload_from_filename(str(path))
+        for name, data in objects.items():
+            there.blob(name).upload_from_string(data)
+        return there
+
+    def put_folder(self, folder: Path, bucket: str, prefix: str) -> str:
+        """Uploads every file below `folder`; returns the gs:// address."""
+        paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        self.put(bucket, {f"{prefix}/{p.relative_to(folder)}": p.read_bytes() for p in paths})
         return f"gs://{bucket}/{prefix}"
 
 
@@ -147,7 +151,6 @@ class Proxy:
             answers with that status, "cut" drops the connection half-way through the answer,
             "lost" passes it on and drops the answer, "flip" changes a byte of the answer,
             "half" gives a half as if it were all, a pair answers with that status and body.
-        delay: Seconds that each request waits.
         asked: (method, kind) of every request, in order; kinds: list, get, read, write, other.
         paths: (method, path) of every request.
         failed: How many were answered by a fault.
@@ -155,7 +158,6 @@ class Proxy:
 
     url: str
     fault: Callable[[str, str], Fault] = lambda method, path: None
-    delay: float = 0.0
     asked: list[tuple[str, str]] = field(default_factory=list)
     paths: list[tuple[str, str]] = field(default_factory=list)
     failed: int = 0
@@ -260,8 +262,6 @@ def proxy(upstream: str) -> Iterator[Proxy]:
             with lock:
                 made.asked.append((self.command, kind_of(self.command, self.path)))
                 made.paths.append((self.command, self.path))
-            if made.delay:
-                time.sleep(made.delay)
             fault = made.fault(self.command, self.path)
             if fault is None and (wrong := _wrong_metadata(self.command, self.path, body)):
                 fault = 400, json.dumps({"error": {"code": 400, "message": wrong}}).encode()
