@@ -119,3 +119,13 @@ def dataset(bigquery: BigQueryServer) -> str:
     name = f"of_test_{next(_NUMBERS)}"
     bigquery.client.create_dataset(f"test-project.{name}")
     return name
+
+
+@pytest.fixture
+def load(run, dataset):
+    """Embeds into the table `v` of the test's data set, unless another one is named."""
+
+    def loaded(source, to="out", code=0, table=f"test-project:{dataset}.v", **flags):
+        return run(source, to, code, output_format="bigquery", output_table=table, **flags)
+
+    return loaded

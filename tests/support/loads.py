@@ -2,7 +2,7 @@
 
 import json
 
-from tests.support.command import embed, record
+from tests.support.command import record
 
 
 def texts(path, prefix, count=4):
@@ -10,11 +10,6 @@ def texts(path, prefix, count=4):
     lines = [{"id": f"{prefix}{n}", "text": f"{prefix} {words[n % 4]}"} for n in range(count)]
     path.write_text("\n".join(map(json.dumps, lines)))
     return path
-
-
-def load(output, model, corpus, table, **flags):
-    wanted = {"output_format": "bigquery", "output_table": table, **flags}
-    return embed(output, model, corpus, **wanted)
 
 
 def count(bigquery, dataset, table="v"):

@@ -1,9 +1,9 @@
 """Vectors into tables of a real BigQuery emulator, through the command line; counts by SQL."""
 
-import io
 import json
 import re
 import shlex
+from unittest import mock
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -20,8 +20,6 @@ from tests.support.loads import count, ids, texts
 from tests.support.models.heads import write_splade
 from tests.support.models.multi_vectors import DIM, write_multi_vectors
 
-INTO = {"output_format": "bigquery", "output_table": "test-project:d.t"}
-
 TEXTS = ["a red river", "the bank of a river", "seven stars", "unaffable words"]
 
 
@@ -31,17 +29,6 @@ def corpus(tmp_path):
     lines = [{"id": f"k{n}", "text": text} for n, text in enumerate(TEXTS)]
     path.write_text("\n".join(map(json.dumps, lines)) + '\n{"id": "bad"}\n')
     return path
-
-
-@pytest.fixture
-def load(run, dataset):
-    """Loads into the table `v` of the test's dataset, unless another one is named."""
-
-    def loaded(source, to="out", code=0, table=f"test-project:{dataset}.v", **flags):
-        flags = {"output_format": "bigquery", "output_table": table} | flags
-        return run(source, to, code, **flags)
-
-    return loaded
 
 
 def test_vectors_arrive_in_the_table_and_are_the_files(bigquery, dataset, corpus, run, load):
@@ -65,10 +52,10 @@ def test_vectors_arrive_in_the_table_and_are_the_files(bigquery, dataset, corpus
     }
     assert record(output)["table"] == {"tables": {"sentence": table}, "write_disposition": "append"}
     assert record(output)["counts"]["rejected"] == 1
-    flags = INTO | {"output_table": f"test-project:{dataset}.v", "write_disposition": "fail"}
-    message = f"--output_table test-project:{dataset}.v has 4 rows already"
-    run.refused(corpus, message, "other", dim=8, **flags)
+    load(corpus, "other", code=2, dim=8, write_disposition="fail")
+    assert f"--output_table test-project:{dataset}.v has 4 rows already" in run.err
     assert "--write_disposition is fail" in run.err
+    assert not (output.parent / "other").exists()
     assert [kind for kind, _ in bigquery.jobs[started:] if kind != "query"] == []
     assert count(bigquery, dataset) == len(TEXTS)
 
@@ -182,25 +169,11 @@ def test_nested_vectors_are_read_with_unnest(bigquery, dataset, run, load):
     assert found == [("red", width), ("", 0), ("river", width)]
 
 
-@pytest.fixture
-def load_damaged(load, monkeypatch):
-    """Loads what is damaged on its way."""
-    upload = Client.load_table_from_file
-
-    def damaged(self, file, *rest, **settings):
-        return upload(self, io.BytesIO(b"no parquet"), *rest, **settings)
-
-    def loaded(*words):
-        with monkeypatch.context() as patch:
-            patch.setattr(Client, "load_table_from_file", damaged)
-            return load(*words, code=1)
-
-    return loaded
-
-
-def test_a_damaged_footer_stops_the_load(bigquery, dataset, corpus, run, load, load_damaged):
+def test_a_damaged_footer_stops_the_load(bigquery, dataset, corpus, run, load, monkeypatch):
     """It counts three of four rows, of which pyarrow would read as many and say nothing."""
-    [path] = load_damaged(corpus).glob("embeddings/*.parquet")
+    with monkeypatch.context() as patch:
+        patch.setattr(Client, "load_table_from_file", mock.Mock(side_effect=KeyboardInterrupt))
+        [path] = load(corpus, code=130).glob("embeddings/*.parquet")
     data = path.read_bytes()
     for place in range(len(data) - 8 - int.from_bytes(data[-8:-4], "little"), len(data)):
         if data[place] == 2 * len(TEXTS):  # a varint
@@ -212,20 +185,6 @@ def test_a_damaged_footer_stops_the_load(bigquery, dataset, corpus, run, load, l
     assert f"{path} is damaged (3 rows in its footer, 4 in its row groups)" in run.err
     assert "nothing was loaded" in run.err
     assert count(bigquery, dataset) == 0
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        ({**INTO, "output_dtype": "int8"}, "--output_dtype int8 conflicts with --output_format"),
-        ({"output_format": "bigquery"}, "requires --output_table"),
-        ({"output_table": "test-project:d.t"}, "--output_table requires --output_format bigquery"),
-        ({"write_disposition": "fail"}, "--write_disposition requires --output_format bigquery"),
-        ({**INTO, "output_table": "test-project:d.t$20260230"}, "$20260230 is no day"),
-    ],
-)
-def test_what_cannot_work_is_said_without_asking_bigquery(corpus, run, flags, said):
-    run.refused(corpus, said, **flags)
 
 
 def test_tables_that_do_not_fit_are_said_before_any_work(bigquery, dataset, corpus, run):
@@ -366,8 +325,7 @@ def test_every_command_runs(bigquery, gcs, tiny_bundle, monkeypatch, capsys):
     schema = [(name, "STRING", "NULLABLE") for name in fields]
     bigquery.fill("test-project.texts.news", schema, rows)
     bigquery.client.create_dataset("test-project.vectors", exists_ok=True)
-    bucket = gcs.client.create_bucket("bigquery-docs")
-    bucket.blob("texts/1.jsonl").upload_from_string('{"id": "a", "text": "a red river"}\n')
+    gcs.put("bigquery-docs", {"texts/1.jsonl": '{"id": "a", "text": "a red river"}\n'})
     found = list(commands())
     assert len(found) == 3
     for words in found:

@@ -14,7 +14,7 @@ from google.cloud.bigquery import Client, QueryJob, SchemaField, Table
 from bert_embed.transforms.bigquery import load as loads
 from bert_embed.transforms.bigquery.client import translate_errors
 from tests.support.command import embed, record
-from tests.support.loads import count, ids, interrupted, load, texts
+from tests.support.loads import count, ids, interrupted, texts
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.servers.gcs import EMPTY, PAGE, proxy
 
@@ -23,21 +23,15 @@ DISPOSITIONS = ["append", "truncate", "fail"]
 
 
 @pytest.fixture
-def into(dataset, tiny_bundle, tmp_path, capsys):
+def into(load, run, tmp_path):
     """Loads the texts `a0`, `a1`, … into the test's table, from a folder; returns what it says."""
     for name in "abc":
         texts(tmp_path / f"{name}.jsonl", name)
 
     def loads(name, disposition, output=None, code=0, **flags):
-        table = flags.pop("table", f"test-project:{dataset}.v")
-        folder = tmp_path / (output or name)
-        flags = {"write_disposition": disposition, **flags}
-        model = flags.pop("model", tiny_bundle)
-        capsys.readouterr()
-        done = load(folder, model, tmp_path / f"{name}.jsonl", table, **flags)
-        said = capsys.readouterr()
-        assert done == code, said.err
-        return said
+        source = tmp_path / f"{name}.jsonl"
+        load(source, output or name, code, write_disposition=disposition, **flags)
+        return run
 
     return loads
 
@@ -121,7 +115,7 @@ def test_a_table_has_each_row_once_whatever_comes(bigquery, dataset, into, tmp_p
                 flags = dict(word.split("=") for word in more if "=" in word)
                 flags |= {"overwrite": True} if "overwrite" in more else {}
                 code = 2 if wanted in ("refused", "full") else 0
-                said = "".join(into(name, disposition, folder, code, **flags))
+                said = into(name, disposition, folder, code, **flags).said
                 assert code or record(tmp_path / folder)["status"] == "done"
                 assert SAID.get(wanted, "") in said, step
                 assert wanted != "loaded" or SAID["nothing"] not in said, step
@@ -196,7 +190,9 @@ def test_of_two_increments_at_once_one_is_refused_and_plans_again(
     assert ids(bigquery, dataset) == A + B + C
 
 
-def test_files_grouped_otherwise_are_loaded(bigquery, gcs, dataset, into, tmp_path, monkeypatch):
+def test_files_grouped_otherwise_are_loaded(
+    bigquery, gcs, dataset, into, tiny_bundle, tmp_path, monkeypatch
+):
     """A job of the folder that was killed held one file, the job of that number now holds three."""
     monkeypatch.setattr("bert_embed.transforms.bigquery.load.MOST_URIS", 3)
     gcs.client.create_bucket(f"bucket-{dataset}")
@@ -212,9 +208,8 @@ def test_files_grouped_otherwise_are_loaded(bigquery, gcs, dataset, into, tmp_pa
         patch.setattr(Client, "load_table_from_file", killed)
         into("a", "append", code=130, part_docs=1)
     flags = {"output_format": "bigquery", "output_table": f"test-project:{dataset}.v"}
-    corpus, model = tmp_path / "a.jsonl", record(tmp_path / "a")["options"]["model"]
-    there = f"gs://bucket-{dataset}/a"
-    assert embed(there, model, corpus, part_docs=1, write_disposition="append", **flags) == 0
+    there, corpus = f"gs://bucket-{dataset}/a", tmp_path / "a.jsonl"
+    assert embed(there, tiny_bundle, corpus, part_docs=1, **flags) == 0
     assert ids(bigquery, dataset) == A
 
 
@@ -331,17 +326,14 @@ def test_extra_columns_that_the_table_lacks_are_told_first(bigquery, dataset, in
     assert not (tmp_path / "c").exists()
 
 
-def test_rows_of_a_query_do_not_get_into_messages(bigquery, dataset, tiny_bundle, tmp_path, capfd):
+def test_rows_of_a_query_do_not_get_into_messages(bigquery, dataset, run):
     schema = [("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE")]
     rows = [{"id": "a", "text": "the secret words"}]
     bigquery.fill(f"test-project.{dataset}.t", schema, rows)
     for called in ("ERROR(text)", "CAST(text AS INT64)", "DATE(text)"):
         sql = f"SELECT id, {called} AS text FROM `test-project.{dataset}.t`"
-        flags = {"query": sql, "project": "test-project"}
-        assert embed(tmp_path / "out", tiny_bundle, **flags) == 2
-        said = capfd.readouterr()
-        assert "secret words" not in said.out + said.err
-        assert "error: --query: " in said.err
+        run.refused((), "error: --query: ", query=sql, project="test-project")
+        assert "secret words" not in run.said
 
 
 def test_a_query_that_fails_as_it_runs_quotes_no_row():

@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 
 from bert_embed.transforms.bigquery.load import TableLoad, job_files
 from tests.support.command import data_files, record
-from tests.support.loads import load
 
 # What BigQuery's page "Loading Parquet data" lists, by physical and logical type.
 DOCUMENTED = {
@@ -91,14 +90,12 @@ def leaves(path):
     return found
 
 
-def test_every_type_is_one_that_bigquery_loads(bigquery, dataset, tiny_bundle, tmp_path, capsys):
+def test_every_type_is_one_that_bigquery_loads(bigquery, dataset, run, load, tmp_path):
     table = {"id": ["a", "b", "c"], "text": ["one", "two", "three"]}
     table |= {name: values for name, (values, _) in COLUMNS.items()}
     pq.write_table(pa.table(table), tmp_path / "in.parquet")
-    output, place = tmp_path / "out", f"test-project.{dataset}.v"
-    flags = {"extra_columns": ",".join(COLUMNS)}
-    assert load(output, tiny_bundle, tmp_path / "in.parquet", place, **flags) == 0
-    [path] = data_files(output)
+    output = load(tmp_path / "in.parquet", extra_columns=",".join(COLUMNS))
+    place, [path] = f"test-project.{dataset}.v", data_files(output)
     columns, stored = leaves(path), pq.read_table(path)
     fields = {field.name: field for field in bigquery.client.get_table(place).schema}
     assert columns["id"] == ("BYTE_ARRAY", "STRING", 0)  # required
@@ -110,9 +107,8 @@ def test_every_type_is_one_that_bigquery_loads(bigquery, dataset, tiny_bundle, t
         assert level == (3 if listed else 1), name
         assert stored[name].to_pylist() == (expected or values.to_pylist()), name
     assert record(output)["unfit"] == UNFIT
-    said = capsys.readouterr().out
-    assert "extra column c_tags: 2 values are left out: null elements, which no ARRAY" in said
-    assert "extra column c_uint64: 1 value is not int64, and null" in said
+    assert "extra column c_tags: 2 values are left out: null elements, which no ARRAY" in run.out
+    assert "extra column c_uint64: 1 value is not int64, and null" in run.out
     sql = f"SELECT c_at_ns, c_half, c_uint64, c_tags FROM `{place}` ORDER BY id"
     assert bigquery.rows(sql)[0] == (MOMENT, 1.5, None, ["a", "b"])
 

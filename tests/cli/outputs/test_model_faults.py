@@ -26,9 +26,9 @@ from bert_embed.text.tokenizer import load_tokenizer
 from bert_embed.transforms import EmbedDocuments
 from bert_embed.transforms.adapters.beam_ml import BertEmbeddings, BertModelHandler
 from tests.support.beam import collect
-from tests.support.command import block_records, embed, files, record, rejected, write_json
+from tests.support.command import block_records, embed, files, record, rejected
 from tests.support.engines import load_watched
-from tests.support.loads import ids, interrupted, load
+from tests.support.loads import ids, interrupted
 
 pytestmark = pytest.mark.slow
 
@@ -258,30 +258,23 @@ def test_a_hanging_block_is_named_and_left_out(
 
 @pytest.mark.parametrize("killed", [False, True], ids=["done", "killed before run.json"])
 @pytest.mark.parametrize("disposition", ["truncate", "append"])
-def test_a_table_gets_each_row_once(
-    tmp_path, tiny_bundle, poison, bigquery, disposition, killed, capsys
-):
-    dataset = f"faults_{disposition}_{int(killed)}"
-    bigquery.client.create_dataset(f"test-project.{dataset}")
-    corpus, table = tmp_path / "in.jsonl", f"test-project:{dataset}.v"
-    write_json(corpus, *({"id": one, "text": one} for one in ("a", "bank", POISON)))
-    arguments = tiny_bundle, corpus, table
+def test_a_table_gets_each_row_once(bigquery, dataset, run, load, poison, disposition, killed):
+    source = {"in.jsonl": [{"id": one, "text": one} for one in ("a", "bank", POISON)]}
+    flags, said = {"write_disposition": disposition}, ""
     FAULT.begin(poison)
-    assert load(tmp_path / "out", *arguments, write_disposition=disposition) == 0
+    output = load(source, **flags)
     assert ids(bigquery, dataset) == ["a", "bank"]
     if killed:
-        interrupted(tmp_path / "out")
+        interrupted(output)
     FAULT.begin(None)
-    capsys.readouterr()
     for _ in range(2):
-        assert load(tmp_path / "out", *arguments, write_disposition=disposition) == 0
-    said = capsys.readouterr().out
+        load(source, **flags)
+        said += run.out
     if disposition == "append":
         assert ids(bigquery, dataset) == ["a", "bank"]
-        assert record(tmp_path / "out")["counts"]["embedded"] == 2
-        assert f"the same command with --skip_existing {tmp_path}/out and another --output" in said
-        flags = {"write_disposition": disposition, "skip_existing": tmp_path / "out"}
-        assert load(tmp_path / "new", *arguments, **flags) == 0
+        assert record(output)["counts"]["embedded"] == 2
+        assert f"the same command with --skip_existing {output} and another --output" in said
+        load(source, "new", skip_existing=output, **flags)
     assert ids(bigquery, dataset) == ["a", "bank", POISON]
     assert "nothing to do" in said
 

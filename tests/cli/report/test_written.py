@@ -11,7 +11,6 @@ import bert_embed
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.report.page import page
 from tests.support.command import record
-from tests.support.loads import load
 from tests.support.outputs import content, content_of, contents, write_output
 
 TEXTS = [f"the bank of the red river and {n % 7} seven stars of money" for n in range(30)]
@@ -179,12 +178,9 @@ def test_vectors_are_read_as_they_are_stored(flags, run):
         assert texts[1] == " ".join(whole[start:stop].split())
 
 
-def test_a_run_into_a_table_has_its_page(bigquery, run, tiny_bundle, tmp_path):
-    bigquery.client.create_dataset("test-project.reports")
-    table, output = "test-project:reports.v", tmp_path / "out"
-    assert load(output, tiny_bundle, *run.written(CORPUS), table, keep_text=True) == 0
-    page = content(output)
-    assert page["run"]["tables"] == ["test-project.reports.v"]
+def test_a_run_into_a_table_has_its_page(dataset, load):
+    page = content(load(CORPUS, keep_text=True))
+    assert page["run"]["tables"] == [f"test-project.{dataset}.v"]
     assert page["documents"]["ids"] == [f"d{n}" for n in range(len(TEXTS))]
     assert page["documents"]["texts"] == TEXTS
 
