@@ -18,6 +18,7 @@ from tests.support.command import ran, rows
 from tests.support.outputs import contents
 
 TEXT = {"in.txt": "one\ntwo\n"}
+INTO = "--output_format=bigquery --output_table=test-project:d.t"
 # Commands, or flags of `embed` of a text; values that no flag takes: test_options.py; what a model
 # cannot give, by the names of Python: tests/unit.
 REFUSED = [
@@ -30,7 +31,6 @@ REFUSED = [
     ("--num_workers=4", "--num_workers is for Dataflow and has no effect here; set --threads"),
     ("--id_column=\udcff", r"'--id_column=\udcff' is not UTF-8"),
     ("--zzzz=1", "unknown flag --zzzz; see bert-embed embed --help"),
-    ("--runer=FnApiRunner", "unknown flag --runer; did you mean --runner?"),
     ("--max-seq-lenght 8", "unknown flag --max_seq_lenght; did you mean --max_seq_length?"),
     ("--id_column=id", "--id_column is for JSON lines"),
     ("--model=", "--model must be minilm, a bundle, "),
@@ -54,10 +54,22 @@ REFUSED = [
         "embed --input=acme-x:d.t --csv_header=a",
         "--csv_header is for CSV, not for rows of BigQuery",
     ),
+    ("--csv_quoting=none", "--csv_quoting is for CSV, and --input names none"),
+    ("--csv_separator=¦", "--csv_separator must be one ASCII character, or tab or ^A"),
+    # Of tables, without asking BigQuery.
+    (f"{INTO} --output_dtype=int8", "--output_dtype int8 conflicts with --output_format"),
+    (f"{INTO}$20260230", "$20260230 is no day"),
+    ("--output_format=bigquery", "requires --output_table"),
+    ("--output_table=test-project:d.t", "--output_table requires --output_format bigquery"),
+    ("--write_disposition=fail", "--write_disposition requires --output_format bigquery"),
+    ("embed --output={folder}/out --input='a b' --input_format=bigquery", "'a b' is not a table"),
+    ("--input=acme-x:d.t --input=acme-x:d.u", "--input takes one BigQuery table and not"),
+    ("embed --query=SELECT --output={folder}/out", "--query requires --project"),
+    ("--query=SELECT", "--query conflicts with --input"),
+    ("embed --input=notes.2026.txt --output={folder}/out", "notes.2026.txt names no file"),
     ("--device=gpu", "--device gpu: tensorflow sees no GPU on this machine"),
     ("--output=bq://project.texts.vectors", "give --output_format bigquery and the table"),
     ("--output=hdfs://nodes/a", "hdfs://nodes/a: files are read and written on this machine, gs:"),
-    ("b.txt", "b.txt stands alone: repeat --input"),
     ("--text_column a --text-column=b", "given twice; join the values with a comma: a,b\n"),
     ("--input_file=a --init_checkpoint c", "--init_checkpoint (did you mean --model?)"),
     ("-num_worker 4", "unknown flag -num_worker; did you mean --threads?"),
@@ -65,7 +77,6 @@ REFUSED = [
     ("embed --output={folder}/out", "--input is missing"),
     ("embed --output={folder}/out --input=", "--input is empty"),
     ("embed --input={folder}/in.txt", "--output is missing"),
-    ("embed --output={folder}/out --input=azfs://account/a", "azfs://account/a: files are read"),
     ("embed --output={folder}/out --input=https://host/a.txt", "https://host/a.txt: files are re"),
     ("embedd", "unknown command embedd; did you mean embed?"),
     ("search x", "QUERY is missing"),
@@ -74,6 +85,11 @@ REFUSED = [
     ("search '' x", "DIR... QUERY must not be empty"),
     ("verify ''", "DIR must not be empty"),
     ("compare a b c", "c stands alone: give OLD and NEW once; compare takes no other words"),
+    ("model", "unknown command model; use one of model import, model export, "),
+    ("model verfy minilm", "unknown command model verfy; did you mean model verify?"),
+    ("model import a b --cased --lower_case", "--lower_case conflicts with --cased"),
+    ("model inspect", "the following arguments are required: MODEL"),
+    ("model import nowhere bundle", "nowhere: no such folder"),
     # An importer is another process, and names flags all the same.
     ("model inspect {folder}/source", "bert_config.json: must hold an object, got a list"),
 ]
@@ -82,7 +98,7 @@ REFUSED = [
 @pytest.mark.parametrize(("words", "message"), REFUSED, ids=[words for words, _ in REFUSED])
 def test_what_is_wrong_is_one_sentence(tmp_path, run, tiny_bundle, command, words, message):
     run.written(TEXT | {"source/bert_config.json": "[]"})
-    if words.startswith("-") or words == "b.txt":
+    if words.startswith("-"):
         words = f"embed --input={{folder}}/in.txt --output={{folder}}/out --model={{model}} {words}"
         words = re.sub(r" --(output|model)=\S+(?=.* --\1=)", "", words)
     words = [word.format(folder=tmp_path, model=tiny_bundle) for word in shlex.split(words)]
@@ -91,13 +107,6 @@ def test_what_is_wrong_is_one_sentence(tmp_path, run, tiny_bundle, command, word
     assert said.err.startswith("error: ")
     assert message in said.err
     assert not (tmp_path / "out").exists()
-
-
-def test_dashes_are_underscores(tmp_path, run, tiny_bundle, command):
-    (text,) = run.written(TEXT)
-    words = ["--max-seq-length", "8", "--no-normalize", "--keep-text=false", "--dry-run"]
-    words += ["--direct-num-workers=1", f"--input={text}", f"--output={tmp_path}/out"]
-    assert "texts cut at 8 tokens" in command("embed", *words, model=tiny_bundle).out
 
 
 def test_the_current_folder_is_gone(tmp_path, run, tiny_bundle, monkeypatch, command):
@@ -126,6 +135,7 @@ def test_input_that_names_nothing(tmp_path, run):
     run.refused({"a.ipynb": '{\n "cells": []\n}'}, ".ipynb files cannot be read")
     run.refused({"a.jsonl": '{"body": "one"}\n'}, "the default --text_column text is not in the")
     assert "which has body; name the right one with --text_column" in run.err
+    run.refused(tmp_path / "a.*", "--input_format files is for text files", input_format="files")
     run.written({"out/in.txt": "one\n"})
     for pattern in ("out/in.txt", "out/*.txt", "out"):
         message = f"{tmp_path}/{pattern} lies below --output {tmp_path}/out"

@@ -39,32 +39,17 @@ def estimated(command, tiny_bundle):
     return found
 
 
-def one_giant(folder):
-    """One file whose texts grow from 3 words to 90."""
-    lengths = np.linspace(3, 90, 16_000).astype(int)
-    (folder / "in.txt").write_text("\n".join(texts_of(lengths)))
-    return lengths
-
-
-def many_tiny(folder):
-    """Nine hundred files; short texts in the first half, and in each tenth file long ones."""
-    every = []
-    for number in range(900):
-        most = 100 if number % 10 == 0 else 10 if number < 450 else 30
-        lengths = RANDOM.integers(1, most, 20_000 // most // 3)
-        (folder / f"{number:04d}.txt").write_text("\n".join(texts_of(lengths)) + "\n")
-        every += lengths.tolist()
-    return every
-
-
-def compressed(folder):
-    """Compressed files of different sizes, the large ones with long texts."""
-    every = []
-    for number in range(60):
-        most = 10 + number
-        lengths = RANDOM.integers(1, most, 50_000 // most * (1 + number // 20))
+def files_of_lines(folder):
+    """A large file whose texts grow; small ones, first of short texts; and compressed ones."""
+    every = np.linspace(3, 90, 16_000).astype(int).tolist()
+    (folder / "a.txt").write_text("\n".join(texts_of(every)))
+    for number in range(360):
+        packed = number >= 300
+        most = 100 if number % 10 == 0 else 10 if number < 150 else 30
+        lengths = RANDOM.integers(1, most, (30_000 if packed else 6_000) // most)
         data = "".join(f"{text}\n" for text in texts_of(lengths)).encode()
-        (folder / f"{number:02d}.txt.gz").write_bytes(gzip.compress(data, 1, mtime=0))
+        path = folder / f"{number:03d}.txt{'.gz' if packed else ''}"
+        path.write_bytes(gzip.compress(data, 1, mtime=0) if packed else data)
         every += lengths.tolist()
     return every
 
@@ -87,9 +72,7 @@ def few_long_lines(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "make", [one_giant, many_tiny, compressed, few_long_lines, rows_of_parquet]
-)
+@pytest.mark.parametrize("make", [files_of_lines, few_long_lines, rows_of_parquet])
 def test_the_truth_is_near(tmp_path, estimated, make):
     documents, tokens = truth(make(tmp_path))
     near = 0.15 if make is few_long_lines else 0.1

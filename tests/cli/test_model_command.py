@@ -98,22 +98,3 @@ def test_verify_ends_with_1_where_a_file_differs(tiny_bundle, tmp_path, command)
     assert said.err.startswith(f"error: {copy}: ")
     assert "vocab.txt is damaged or was changed (sha256 " in said.err
     assert said.err.endswith("; remove the folder and import the model again\n")
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("", "unknown command model; use one of model import, model export, "),
-        ("verfy minilm", "unknown command model verfy; did you mean model verify?"),
-        ("import a b --cased --lower_case", "--lower_case conflicts with --cased"),
-        ("inspect", "the following arguments are required: MODEL"),
-        ("inspect nowhere --text x", "--model must be minilm"),
-        ("import nowhere bundle", "nowhere: no such folder"),
-    ],
-)
-def test_a_wrong_command_is_one_sentence(tmp_path, monkeypatch, command, words, message):
-    monkeypatch.chdir(tmp_path)
-    said = command("model", *words.split(), code=2).err
-    assert said.startswith("error: ")
-    assert message in said
-    assert said.count("\n") == 1

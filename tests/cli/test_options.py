@@ -3,7 +3,7 @@
 import datetime
 import os
 import re
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,40 +13,12 @@ import yaml
 
 import bert_embed
 from bert_embed.pipeline.cli import exit_code, main
-from bert_embed.pipeline.options import flags
 from bert_embed.pipeline.options.command_line import parse_embed, read_command
 from bert_embed.pipeline.options.commands import CompareOptions, ExportOptions, SearchOptions
 from bert_embed.pipeline.options.embed import FLAGS, EstimateOptions, Options
 from bert_embed.pipeline.options.python_call import options_of_call
 from deploy.dataflow.template import run_template, template_options
 from tests.support.command import block_records, data_files, embed, record
-
-# Of each kind of option the type of its field.
-_TYPES = {
-    flags.one_text: str,
-    flags.separator: str,
-    flags.joined_names: str,
-    flags.place: str,
-    flags.places: tuple[str, ...],
-    flags.Choice: str,
-    flags.Sized: str,
-    flags.Whole: int,
-    flags.not_negative: float,
-    flags.Wholes: tuple[int, ...],
-    flags.names: tuple[str, ...],
-    flags.Share: str,
-    flags.Day: str,
-    flags.true_or_false: bool,
-}
-
-
-def test_options_have_the_types_of_their_kinds():
-    """Of keywords tests/test_docs.py asks the same."""
-    types = {field.name: field.type for field in fields(Options)}
-    for name, flag in FLAGS.items():
-        declared = _TYPES[type(flag.kind) if is_dataclass(flag.kind) else flag.kind]
-        assert types[name] in (declared, declared | None), name
-
 
 # Of every option a value; of these its text is all that it is.
 PLAIN = """

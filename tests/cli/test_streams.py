@@ -65,7 +65,7 @@ def flags(places, tmp_path):
     return flags_of(tmp_path / "out", places["model"], places["corpus"])
 
 
-@pytest.mark.parametrize("sink", SINKS)
+@pytest.mark.parametrize("sink", [*MORE, "both-full"])
 def test_a_run_ends_whole(tmp_path, flags, sink):
     assert run(sink, "embed", *flags)[0] == 0
     assert record(tmp_path / "out")["status"] == "done"

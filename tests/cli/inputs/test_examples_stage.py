@@ -4,7 +4,6 @@ import gzip
 import json
 import shutil
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -23,6 +22,7 @@ from tests.support.command import (
     vectors,
     write_json,
 )
+from tests.support.daily import some_texts
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.outputs import contents
 from tests.support.rounding import assert_near
@@ -69,9 +69,7 @@ EVERY = "sentence,token,word"
 @pytest.mark.parametrize(
     ("texts", "vectors_of"),
     [
-        ({}, {"granularity": "token", "layers": "-1,-2", "layer_combine": "stack"}),
         ({"max_seq_length": 9, "granularity": "word,token"}, {"granularity": "token,word"}),
-        ({"prompt": "bank: ", "granularity": EVERY}, {"granularity": EVERY}),
         ({"text_b_column": "b", "max_seq_length": 20}, {"granularity": "sentence,token"}),
         ({"long_text": "reject", "max_seq_length": 20}, {}),
         ({"long_text": "window", "max_seq_length": 12}, {"pooling": "mean,cls"}),
@@ -81,7 +79,7 @@ EVERY = "sentence,token,word"
             {"granularity": EVERY, "long_text": "windows"},
         ),
     ],
-    ids=["tokens", "cut", "prompt", "pairs", "reject", "windows", "each"],
+    ids=["cut", "pairs", "reject", "windows", "each"],
 )
 def test_examples_give_the_vectors_of_texts(tmp_path, tiny_bundle, run, mixed, texts, vectors_of):
     """Whole files are equal, byte for byte, to those of the direct way."""
@@ -190,9 +188,7 @@ LINES = 400
 
 
 def test_a_killed_tokenize_continues_and_so_does_its_run(tmp_path, tiny_bundle, run, capsys):
-    words = np.random.default_rng(7).choice(["red", "river", "bank", "of", "stars"], (LINES, 6))
-    lines = "\n".join(f"{n} " + " ".join(row) for n, row in enumerate(words))
-    (corpus,) = run.written({"in.txt": lines})
+    (corpus,) = run.written({"in.txt": "\n".join(some_texts(LINES).values())})
     whole, output = tmp_path / "whole", tmp_path / "examples"
     small = {"block_bytes": 700}
     assert tokenize(whole, tiny_bundle, corpus, **small) == 0

@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
-from bert_embed.pipeline.cli import main
-from tests.support.command import data_files, flags_of, record, rejected, rows
+from tests.support.command import data_files, flags_of, record, rejected, rows, write_table
 
 pytestmark = pytest.mark.slow
 
@@ -144,9 +143,7 @@ def test_they_stand_beside_every_kind_of_vector_and_are_repeated_for_windows(run
         ("n,N", "--extra_columns names N twice"),
         (":int64", "--extra_columns must be names, or name:type with one of string, int64"),
         ("n:int32", "--extra_columns n:int32: int32 is not available, types are string, int64"),
-        ("n:color", "n:color: color is not available, types are string, int64, float64"),
         ("n:", "--extra_columns n:: an empty type is not available, types are string"),
-        ("n,,m", "--extra_columns must be names"),
         ("m", "--extra_columns m is not in the first records of"),
         ("n", "--extra_columns n is int64 in the first records of"),
         ("l", "--extra_columns l is list_string in the first records of"),
@@ -238,20 +235,10 @@ def test_columns_of_parquet_keep_their_values(tmp_path, run, asked, columns, val
 
 def test_partitions_are_columns(tmp_path, run):
     """What a file's own column says counts, and a partition of null is null."""
-    folders = ["lang=de/year=2024", "lang=__HIVE_DEFAULT_PARTITION__/year=x"]
-    for number, folder in enumerate(folders):
-        table = pd.DataFrame({"id": [f"d{number}"], "text": ["the river"]})
-        table = table.assign(year=[7]) if number else table
-        for kind in ("jsonl", "csv", "parquet"):
-            path = tmp_path / kind / folder / f"a.{kind}"
-            path.parent.mkdir(parents=True)
-            if kind == "parquet":
-                table.to_parquet(path)
-            elif kind == "csv":
-                table.to_csv(path, index=False)
-            else:
-                table.to_json(path, orient="records", lines=True)
+    null = "lang=__HIVE_DEFAULT_PARTITION__/year=x"
     for kind in ("jsonl", "csv", "parquet"):
+        for folder, row in (("lang=de/year=2024", {"id": "d0"}), (null, {"id": "d1", "year": 7})):
+            write_table(tmp_path / kind / folder / f"a.{kind}", [row | {"text": "the river"}])
         found = rows(run(tmp_path / kind, f"out-{kind}", extra_columns="lang,year:int64"))
         by_id = dict(zip(found["id"], zip(found["lang"], found["year"], strict=True), strict=True))
         assert by_id == {"d0": ("de", 2024), "d1": (None, 7)}
@@ -318,50 +305,29 @@ def test_periods_and_intervals_are_refused_with_a_way_to_write_them(tmp_path, ru
         run.refused(path, "iv.astype(str) in pandas, iv::varchar in SQL", extra_columns=name)
 
 
-LONG = "the river bank " * 20
+LONG = "the rivér bank " * 20
+KEPT = {"in.txt": f"{LONG}\n\nseven\r\n"}
 
 
-@pytest.fixture
-def inputs(tmp_path):
-    """A file of each format; in the order of their names."""
-    folder = tmp_path / "in"
-    folder.mkdir()
-    (folder / "a.csv").write_text('text,n\n"the ""bank""\nof a river",1\n')
-    words = {"text": ["river", "bank"], "n": "2"}
-    (folder / "b.jsonl").write_text(json.dumps(words) + "\n" + json.dumps({"text": "ümläut"}))
-    pq.write_table(pa.table({"text": ["money", ""], "n": ["3", "4"]}), folder / "c.parquet")
-    (folder / "d.txt").write_text(f"{LONG}\n\nseven\r\n", encoding="utf-8")
-    return folder
-
-
-KEPT = ['the "bank"\nof a river', "river bank", "ümläut", "money", LONG, "seven"]
-
-
-def test_the_texts_of_every_format_are_kept(run, inputs):
-    output = run(inputs, keep_text=True)
-    assert pq.read_table(output / "embeddings").column_names[-2:] == ["text_hash", "text"]
-    assert rows(output)["text"] == KEPT
-
-
-def test_a_window_has_its_own_text(run, inputs):
+def test_a_window_has_its_own_text(run):
     flags = {"long_text": "windows", "max_seq_length": 16, "overlap": 2}
-    found = rows(run(inputs / "d.txt", keep_text=True, **flags))
+    found = rows(run(KEPT, keep_text=True, **flags))
     spans = list(zip(found["start"], found["stop"], strict=True))
     assert len(spans) > 4
     source = [LONG] * (len(spans) - 1) + ["seven"]
     assert found["text"] == [text[a:b] for text, (a, b) in zip(source, spans, strict=True)]
-    output = run(inputs / "d.txt", "tf", keep_text=True, output_format="tfrecord", **flags)
+    output = run(KEPT, "tf", keep_text=True, output_format="tfrecord", **flags)
     data = tf.data.TFRecordDataset([str(path) for path in data_files(output, "windows")])
     feature = {"text": tf.io.FixedLenFeature([], tf.string)}
     texts = [tf.io.parse_single_example(each, feature)["text"].numpy().decode() for each in data]
     assert texts == found["text"]
 
 
-def test_examples_bring_their_texts_along(tmp_path, run, tiny_bundle, inputs):
-    window = {"long_text": "window", "max_seq_length": 16, "max_rejected": "99%"}
+def test_examples_bring_their_texts_along(tmp_path, run, tiny_bundle, command):
+    window = {"long_text": "window", "max_seq_length": 16}
     for name, flags in (("with", {"keep_text": True}), ("without", {})):
-        words = flags_of(tmp_path / name, tiny_bundle, inputs, **window, **flags)
-        assert main(["tokenize", *words]) == 0
-    assert rows(run(tmp_path / "with", keep_text=True))["text"] == KEPT
+        words = flags_of(tmp_path / name, tiny_bundle, *run.written(KEPT), **window, **flags)
+        command("tokenize", *words)
+    assert rows(run(tmp_path / "with", keep_text=True))["text"] == [LONG, "seven"]
     message = "tokenize the texts with --keep_text"
     run.refused(tmp_path / "without", message, "none", keep_text=True)

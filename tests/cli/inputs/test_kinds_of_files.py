@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -99,30 +98,19 @@ OF_MANY_DOCUMENTS = [
 ]
 
 
-@pytest.mark.parametrize("packed", ["", ".gz"])
-def test_files_of_many_documents_are_noted(tmp_path, run, packed):
-    for name, text, what in OF_MANY_DOCUMENTS:
-        run({f"{name}{packed}": text}, dry_run=True)
-        note = f"note: {tmp_path}/{name}{packed} holds {what}, whose headers and marks are"
-        assert note in run.out
+def test_files_of_many_documents_are_noted(tmp_path, run):
+    for number, (name, text, what) in enumerate(OF_MANY_DOCUMENTS):
+        name = f"{name}.gz" if number % 3 == 0 else name
+        run({name: text}, dry_run=True)
+        assert f"note: {tmp_path}/{name} holds {what}, whose headers and marks are" in run.out
 
 
-@pytest.mark.parametrize(
-    ("name", "wrapped", "program"),
-    [
-        ("b.jsonl", {"version": 1, "data": DOCUMENTS}, ".data[]"),
-        ("b.json", {each["id"]: {"text": each["text"]} for each in DOCUMENTS}, "to_entries[]"),
-        ("b.json", {"text": [each["text"] for each in DOCUMENTS]}, ". as $all | range(.text |"),
-    ],
-)
-def test_one_object_that_wraps_records_is_refused(run, name, wrapped, program):
-    message = f"{name} holds one JSON object that wraps records; write one a line: jq -c"
-    for indent in (None, 2):
-        text = {f"in/{name}": json.dumps(wrapped, indent=indent)}
-        for beside in ({}, {"in/a.jsonl": LINES}):
-            run.refused(text | beside, message)
-            assert program in run.err
-        (Path(run.written(text)[0]) / "a.jsonl").unlink()
+def test_one_object_that_wraps_records_is_refused(run):
+    message = "b.json holds one JSON object that wraps records; write one a line: jq -c '.data[]'"
+    for number, indent in enumerate((None, 2)):
+        text = {f"{number}/b.json": json.dumps({"version": 1, "data": DOCUMENTS}, indent=indent)}
+        run.refused(text, message)
+        run.refused(text | {f"{number}/a.jsonl": LINES}, message)
 
 
 @pytest.mark.parametrize("name", ["c.jsonl", "c.jsonl.gz"])

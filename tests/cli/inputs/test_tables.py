@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
-from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.options.command_line import as_words
 from tests.support.command import data_files, record, rejected, rows, vectors
 from tests.support.rounding import assert_near
@@ -67,7 +66,7 @@ def test_texts_of_several_columns_are_joined(tmp_path, run, tiny_bundle):
         run.refused(tmp_path / "in.csv", message, text_column=columns)
 
 
-def test_search_shows_the_texts(tmp_path, run, tiny_bundle, capsys):
+def test_search_shows_the_texts(tmp_path, run, command):
     texts = [f"text of the document {n}" for n in range(40)]
     run.written({"in.csv": csv_bytes(texts)})
     table = pa.table({"id": range(40), "text": texts, "c": ["c" * (1 << 20)] * 40})
@@ -78,8 +77,7 @@ def test_search_shows_the_texts(tmp_path, run, tiny_bundle, capsys):
     ):
         output = run(tmp_path / name, f"out-{name}", **flags)
         assert len(data_files(output)) > 1
-        assert main(["search", str(output), texts[39], "--k=1", f"--model={tiny_bundle}"]) == 0
-        assert texts[39] in capsys.readouterr().out
+        assert texts[39] in command("search", output, texts[39], k=1).out
 
 
 @pytest.mark.parametrize(
@@ -95,6 +93,14 @@ def test_search_shows_the_texts(tmp_path, run, tiny_bundle, capsys):
         ("a.jsonl", '{"id": 1, "text": "a"}\n', {"id_column": "key"}, "key is not in the first"),
         ("a.jsonl", '["one", "two"]\n', {}, "does not begin with JSON lines"),
         ("a.jsonl", '{"text": "a"}\n', {"text_b_column": "b"}, "b is not in the first record"),
+        ("a.csv", "a,one\nb,two\n", {}, "--csv_header names the"),
+        ("a.csv", "id~text\n1~a\n", {}, "--csv_separator says"),
+        ("a.csv", "id;text;a,b,c\n1;x;\n", {}, "--csv_separator says"),
+        ("a.csv", "# of, today\nid,text\na,one\n", {}, "grep -v '^#' FILE"),
+        ("a.csv", "id,text\na,'one, two'\nb,two\nc,three\nd,four\n", {}, "single quotes around"),
+        ("a.csv", "id;text\na;'it''s; one'\n", {}, "single quotes around fields"),
+        ("a.csv", "'id','text'\n'a','one'\n", {}, "single quotes around fields"),
+        ("a.csv", "id\ttext\na\t'one two'\nb\ttwo\n", {}, "single quotes around fields"),
     ],
 )
 def test_a_wrong_table_is_said_before_work(run, name, data, flags, message):
@@ -118,28 +124,13 @@ def test_tables_on_cloud_storage(tmp_path, run, gcs):
     run.written({"in/b.csv.gz": gzip.compress(csv_bytes(TEXTS)), "in/0002_part_00": records})
     run.written({"in/c.json.gz": json.dumps(table.to_pylist()), "in/d.log": records})
     pq.write_table(table, tmp_path / "in" / "0001_part_00", row_group_size=2)  # as warehouses do
-    gcs.client.create_bucket("tables")
     url = gcs.put_folder(tmp_path / "in", "tables", "in")
     far, near = run(f"{url}/*", "far", block_bytes=60), run(tmp_path / "in", "near", block_bytes=60)
     assert rows(far) == rows(near)
     assert record(far)["counts"]["embedded"] == 5 * len(TEXTS)
-    for name, data in (("a.jsonl", records * 9), ("b.jsonl", json.dumps(table.to_pylist()))):
-        gcs.client.bucket("tables").blob(f"array/{name}").upload_from_string(data)
+    array = json.dumps(table.to_pylist())
+    gcs.put("tables", {"array/a.jsonl": records * 9, "array/b.jsonl": array})
     run.refused("gs://tables/array", "b.jsonl holds a JSON array, not a record a line", "none")
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ({"csv_quoting": "all"}, "--csv_quoting must be one of minimal, none, escaped, dump, got"),
-        ({"csv_escape": "x"}, "unknown flag --csv_escape; did you mean --csv_"),
-        ({"csv_quoting": "none"}, "--csv_quoting is for CSV, and --input names none"),
-        ({"csv_header": "a,b"}, "--csv_header is for CSV, and --input names none"),
-        ({"csv_separator": "¦"}, "--csv_separator must be one ASCII character, or tab or ^A"),
-    ],
-)
-def test_other_quoting_is_refused(run, flags, message):
-    run.refused({"in.txt": "one\n"}, message, **flags)
 
 
 def test_dialects_are_flags(run):
@@ -163,21 +154,3 @@ def test_names_with_commas_are_quoted_and_those_with_colons_have_a_type(tmp_path
         assert given["extra_columns"] == ["a, b:c:string", "dc:year:int64"]
     words = as_words("extra_columns", given["extra_columns"])
     assert words == [f"--extra_columns={flags['extra_columns']}"]
-
-
-@pytest.mark.parametrize(
-    ("text", "cure"),
-    [
-        ("a,one\nb,two\n", "--csv_header names the"),
-        ("id~text\n1~a\n", "--csv_separator says"),
-        ("id;text;a,b,c\n1;x;\n", "--csv_separator says"),
-        ("# of today\nid,text\na,one\n", "grep -v '^#' FILE"),
-        ("# of, today\nid,text\na,one\n", "grep -v '^#' FILE"),
-        ("id,text\na,'one, two'\nb,two\nc,three\nd,four\n", "single quotes around fields"),
-        ("id;text\na;'it''s; one'\n", "single quotes around fields"),
-        ("'id','text'\n'a','one'\n", "single quotes around fields"),
-        ("id\ttext\na\t'one two'\nb\ttwo\n", "single quotes around fields"),
-    ],
-)
-def test_what_a_csv_lacks_is_said(run, text, cure):
-    run.refused({"in.csv": text}, cure)

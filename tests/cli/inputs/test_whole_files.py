@@ -64,12 +64,6 @@ def test_the_plan_says_what_a_document_is_and_what_is_skipped(tmp_path, run):
     assert "note: .html, .xml.gz, .rtf files are read as they are, tags and all" in run.said
 
 
-def test_files_that_are_not_text_are_refused_where_nothing_else_is_named(tmp_path, run):
-    run.written({"in/a.pdf": b"%PDF", "in/b.jsonl": '{"text": "one"}'})
-    run.refused(tmp_path / "in" / "*.pdf", "a.pdf: .pdf files cannot be read")
-    run.refused(tmp_path / "in", "--input_format files is for text files", input_format="files")
-
-
 WORDS = "één\ntwee\n"
 
 
