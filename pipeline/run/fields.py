@@ -126,7 +126,8 @@ def refuse_wrapped(fields: Fields, columns: Columns) -> None:
     if not is_columns and (name := lists_of_texts(lists, columns.texts)):
         key = path_of(name, fields.names)
         by_row = next(filter(None, programs), f"{key}[] as $one | {key} = $one")
-        cure = f"df.explode('{name}') in pandas" if fields.file.footer else fields.jq(by_row)
+        table = "df.explode('{}') in pandas" if name in fields.names else "unnest({}) in DuckDB"
+        cure = table.format(name) if fields.file.footer else fields.jq(by_row)
         raise UsageError(
             f"{place}: {name} holds lists of texts, not of words; write a record of each, {cure}, "
             "or join them"

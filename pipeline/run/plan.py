@@ -488,19 +488,24 @@ _MOST_SUFFIXES, _LOOKED_AT = 20, 1 << 12  # of each suffix so many bytes of a fi
 _COLLECTIONS = (
     (rb"WARC/\d", "WARC records", "warcio"),
     (rb"(?i:<doc\b[^>]*>)", "<doc> elements", "wikiextractor --json, or ir_datasets"),
-    (rb"(?i:<(\?xml|!doctype|html|mediawiki|rss|add)\b|<[\w:]+ xmlns)", "markup", "lxml"),
+    (
+        rb"(?i:<(\?xml|!doctype|html|mediawiki|rss|add)\b|<[\w:]+ xmlns|<\w[^<>\n]*>\s*<\w)",
+        *("markup", "lxml"),
+    ),
     (rb"(From |[A-Z][A-Za-z-]+: )\S.*\n([ \t].*\n)*[A-Z][\w-]+: ", "mails", "mailbox or email"),
     (
         rb"(%.*\n\s*)*@\w+\{|TY  - |PMID- |%0 |FN (Clarivate|Thomson)",
         *("references", "bibtexparser, rispy or nbib"),
     ),
     (
-        rb"# (newdoc|newpar|sent_id|text|global)\b.*=|1\t(\S+\t){8}|-DOCSTART-",
+        rb"# (newdoc|newpar|sent_id|text|global)\b.*=|1\t(\S+\t){8}|-DOCSTART-"
+        rb"|(\S+[ \t]([^\n]*[ \t])?(O|[BIES]-[A-Z]\w*)\r?\n){2}",
         *("sentences of CoNLL", "conllu or nltk"),
     ),
     (rb"(<http\S+>|_:\w+) <http|@prefix ", "triples", "rdflib"),
     (rb"(---\s+)?- ?\w+: .*\n +\w+: ", "YAML", "PyYAML"),
-    (rb'msgid "', "translations", "polib"),
+    (rb'(#.*\n)*msgid "', "translations", "polib"),
+    (rb"\{'\w", "Python's dicts", "ast.literal_eval"),
     (
         rb"(?i:(--\s+)?(insert into|create table|drop table|begin transaction|pragma \w+=)"
         rb"|(--\s+)+(\w+ )?(\w*sql|mariadb) |/\*M?!\d|set \w+ = )",

@@ -72,7 +72,7 @@ OF_MANY_DOCUMENTS = [
     ("eng.train", "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\n", "sentences of CoNLL"),
     ("b.conllu", "1" + "\tx" * 9 + "\n", "sentences of CoNLL"),
     ("a.nt", '_:b0 <http://a> "the bank" .\n', "triples"),
-    ("a.po", 'msgid "the bank"\nmsgstr "das Ufer"\n', "translations"),
+    ("a.po", '# German\nmsgid "the bank"\nmsgstr "das Ufer"\n', "translations"),
     ("a.yaml", "- id: a\n  text: the bank\n", "YAML"),
     ("pages1.xml-p1p41242", "<mediawiki>\n<page>\n", "markup"),  # as Wikipedia names its dumps
     ("a.nxml", '\ufeff<?xml version="1.0"?>\n<article/>\n', "markup"),
@@ -95,6 +95,9 @@ OF_MANY_DOCUMENTS = [
     ("g.txt", "+----+----------+\n| id | text     |\n", "drawn tables"),
     ("h.txt", "┌────┬──────────┐\n│ id │   text   │\n", "drawn tables"),
     ("i.txt", "__label__2 the bank\n", "labels of fastText"),
+    ("j.txt", "{'id': 1, 'text': 'the bank'}\n", "Python's dicts"),
+    ("topics", "<top>\n<num> Number: 1\n", "markup"),
+    ("ner.txt", "EU NNP B-ORG\nrejects VBZ O\n", "sentences of CoNLL"),
 ]
 
 
@@ -191,7 +194,9 @@ def test_lists_of_texts_are_not_taken_for_words(tmp_path, run, name, ids):
     records = [{"text": text} | dict.fromkeys(ids, f"d{at}") for at, text in enumerate(texts)]
     path = tmp_path / name
     if "parquet" in name:
-        pq.write_table(pa.Table.from_pylist(records), path)
+        pq.write_table(pa.Table.from_pylist([one | {"of": one} for one in records]), path)
+        run.refused(path, "df.explode('text') in pandas")
+        run.refused(path, "unnest(of.text) in DuckDB", text_column="of.text")
     else:
         run.written({name: records})
     is_column = name == "one.jsonl" and not ids
