@@ -11,7 +11,7 @@ from bert_embed.bundle.bundle import document_prompt, query_prompt
 from bert_embed.importers import import_model
 from tests.support.command import embed, record
 from tests.support.models.architectures import write_architecture
-from tests.support.models.folder import change, snapshot_folder
+from tests.support.models.folder import change, snapshot_folder, write
 from tests.support.models.sentence_transformers import (
     dense,
     write_kinds,
@@ -27,41 +27,49 @@ MODERN = {
     "Pooling": "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
     "Normalize": "sentence_transformers.base.modules.normalize.Normalize",
 }
-NO_POOLER = {"model_args": {"add_pooling_layer": False}}
-
-
-def files(pooling="mean", length=512, normalize=True, prompts=None, **more):
-    return {"pooling": pooling, "length": length, "normalize": normalize, "prompts": prompts} | more
-
-
+POOLING, SLOW = "1_Pooling/config.json", "tokenizer_config.json"
+TRANSFORMER, MODEL = "sentence_bert_config.json", "config_sentence_transformers.json"
+AUTO_MAP = {"AutoModel": "modeling_own.OwnModel", "AutoConfig": "modeling_own.OwnConfig"}
+CODE = {
+    "config.json": {"auto_map": AUTO_MAP},
+    "modeling_own.py": "raise SystemExit('code of the model ran')\n",
+}
+UNIGRAM = {SLOW: {"tokenizer_class": "BertTokenizer", "do_lower_case": True}}
+LOWERED = {TRANSFORMER: {"do_lower_case": True}}
+CAMEMBERT = {TRANSFORMER: None, "sentence_camembert_config.json": {"max_seq_length": 128}}
+ARCTIC = CODE | {TRANSFORMER: {"model_args": {"add_pooling_layer": False}}}
 E5, NOMIC = ("query: ", "passage: "), ("search_query: ", "search_document: ")
+
+
+def model(pooling="mean", length=512, normalize=True, files=None, **more):
+    usual = {"prompts": None, "trained": ("", ""), "dense": 0, "files": files or {}}
+    return usual | {"pooling": pooling, "length": length, "normalize": normalize} | more
+
+
 # One for each way in which their files, their encoders or their prompts differ.
 MODELS = {
     "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2": (
         "multilingual",
-        files(length=128, normalize=False, tokenizer_class="BertTokenizer"),
+        model("mean", 128, False, UNIGRAM),
     ),
-    "sentence-transformers/LaBSE": ("bert", files("cls", 256, dense=32)),
+    "sentence-transformers/LaBSE": ("bert", model("cls", 256, dense=32)),
     "sentence-transformers/distiluse-base-multilingual-cased-v2": (
         "distilbert",
-        files(length=128, normalize=False, dense=16),
+        model("mean", 128, False, dense=16),
     ),
-    "intfloat/e5-base-v2": ("bert", files(trained=E5)),
-    "BAAI/bge-small-en-v1.5": ("bert", files("cls", lowered=True, trained=(SEARCHING, ""))),
-    "dangvantuan/sentence-camembert-base": (
-        "camembert",
-        files(length=128, normalize=False, file="sentence_camembert_config.json"),
-    ),
-    "nomic-ai/nomic-embed-text-v1.5": ("nomic_bert", files(length=700, code=True, trained=NOMIC)),
+    "intfloat/e5-base-v2": ("bert", model(trained=E5)),
+    "BAAI/bge-small-en-v1.5": ("bert", model("cls", files=LOWERED, trained=(SEARCHING, ""))),
+    "dangvantuan/sentence-camembert-base": ("camembert", model("mean", 128, False, CAMEMBERT)),
+    "nomic-ai/nomic-embed-text-v1.5": ("nomic_bert", model("mean", 700, True, CODE, trained=NOMIC)),
     "Snowflake/snowflake-arctic-embed-m-long": (
         "nomic_bert",
-        files("cls", 700, prompts={"query": SEARCHING}, transformer=NO_POOLER, code=True),
+        model("cls", 700, True, ARCTIC, prompts={"query": SEARCHING}),
     ),
-    "nomic-ai/modernbert-embed-base": ("modernbert", files(length=700, trained=NOMIC)),
-    "jinaai/jina-embeddings-v2-base-en": ("jina", files(length=700, normalize=False, code=True)),
+    "nomic-ai/modernbert-embed-base": ("modernbert", model(length=700, trained=NOMIC)),
+    "jinaai/jina-embeddings-v2-base-en": ("jina", model("mean", 700, False, CODE)),
     "a-team/saved-by-release-6": (
         "xlm-roberta",
-        files(prompts={"query": "query: ", "document": "passage: "}, modern=True),
+        model(prompts={"query": "query: ", "document": "passage: "}),
     ),
 }
 
@@ -81,63 +89,47 @@ def caches(hub, tmp_path, monkeypatch):
 
 
 def write_model(folder, kind, about):
-    modules = [dense(32, about["dense"])] if "dense" in about else []
-    if kind == "bert":
-        write_sentence_transformers(folder, modules=modules, positions=512)
-    else:
-        if modules:  # whose folder this writes
-            write_sentence_transformers(folder, modules=modules)
-            (folder / "vocab.txt").unlink()
-        write_architecture(folder, kind, hub=True if kind in ("nomic_bert", "new") else None)
-    kinds = ["Transformer", "Pooling", *["Dense"] * len(modules)]
-    write_kinds(folder, [*kinds, *(["Normalize"] if about["normalize"] else [])])
-    if "tokenizer_class" in about:
-        slow = {"tokenizer_class": about["tokenizer_class"], "do_lower_case": True}
-        change(folder, {"tokenizer_config.json": slow})
-    if about.get("code"):
-        auto_map = {"AutoModel": "modeling_own.OwnModel", "AutoConfig": "modeling_own.OwnConfig"}
-        code = "raise SystemExit('code of the model ran')\n"
-        change(folder, {"config.json": {"auto_map": auto_map}, "modeling_own.py": code})
-    if about.get("modern"):
-        return write_release_6(folder, about)
+    modules = [dense(32, about["dense"])] if about["dense"] else []
+    write_sentence_transformers(folder, modules=modules, positions=512)
+    if kind != "bert":
+        (folder / "vocab.txt").unlink()
+        write_architecture(folder, kind, hub=kind == "nomic_bert" or None)
+    kinds = ["Transformer", "Pooling", *["Dense"] * len(modules), "Normalize"]
+    write_kinds(folder, kinds if about["normalize"] else kinds[:-1])
+    save = write_release_6 if kind == "xlm-roberta" else write_release_2
+    save(folder, about)
+    change(folder, about["files"])
+
+
+def write_release_2(folder, about):
+    """What `save_pretrained` of sentence-transformers 2.7 writes."""
     modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "lasttoken")
-    used = {"mean": "mean_tokens", "cls": "cls_token"}[about["pooling"]]
-    pooling = {f"pooling_mode_{mode}": mode == used for mode in modes}
+    pooling = {f"pooling_mode_{mode}": mode.startswith(f"{about['pooling']}_t") for mode in modes}
     pooling |= {"word_embedding_dimension": 32, "include_prompt": True}
-    (folder / "sentence_bert_config.json").unlink(missing_ok=True)
-    transformer = {"max_seq_length": about["length"], "do_lower_case": about.get("lowered", False)}
-    transformer |= about.get("transformer", {})
+    transformer = {"max_seq_length": about["length"], "do_lower_case": False}
     versions = {"sentence_transformers": "2.7.0.dev0", "transformers": "4.39.3", "pytorch": "2.1.0"}
-    model = {"__version__": versions}
+    said = {"__version__": versions}
     if about["prompts"] is not None:
-        model |= {"prompts": about["prompts"], "default_prompt_name": None}
-    replace(folder, pooling, transformer, model, about.get("file", "sentence_bert_config.json"))
-    return None
-
-
-def replace(folder, pooling, transformer, model, file="sentence_bert_config.json"):
-    """Writes the settings of a model's modules, in place of those that are there."""
-    texts = {"1_Pooling/config.json": pooling, file: transformer}
-    texts["config_sentence_transformers.json"] = model
-    change(folder, {name: json.dumps(values) for name, values in texts.items()})
+        said |= {"prompts": about["prompts"], "default_prompt_name": None}
+    write(folder, {POOLING: pooling, TRANSFORMER: transformer, MODEL: said})
 
 
 def write_release_6(folder, about):
-    """What `save_pretrained` of sentence-transformers 6.2 writes."""
+    """What that of release 6.2 writes."""
     modules = json.loads((folder / "modules.json").read_text())
     for module in modules:
         module["type"] = MODERN[module["type"].rpartition(".")[2]]
     pooling = {"embedding_dimension": 32, "pooling_mode": about["pooling"], "include_prompt": True}
     names = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
-    slow = {"model_max_length": about["length"], "chat_template": "no text is put into it"}
-    files = {"modules.json": modules, "2_Normalize/config.json": names}
-    change(folder, files | {"tokenizer_config.json": slow})
     output = {"method": "forward", "method_output_name": "last_hidden_state"}
     transformer = {"transformer_task": "feature-extraction", "modality_config": {"text": output}}
     transformer |= {"module_output_name": "token_embeddings"}
-    model = {"model_type": "SentenceTransformer", "__version__": {}, "prompts": about["prompts"]}
-    model |= {"default_prompt_name": None, "similarity_fn_name": "cosine"}
-    replace(folder, pooling, transformer, model)
+    said = {"model_type": "SentenceTransformer", "__version__": {}, "prompts": about["prompts"]}
+    said |= {"default_prompt_name": None, "similarity_fn_name": "cosine"}
+    files = {"modules.json": modules, "2_Normalize/config.json": names, POOLING: pooling}
+    write(folder, files | {TRANSFORMER: transformer, MODEL: said})
+    slow = {"model_max_length": about["length"], "chat_template": "no text is put into it"}
+    change(folder, {SLOW: slow})
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -147,10 +139,10 @@ def test_a_model_of_the_cache_is_computed_as_its_files_say(name, tmp_path):
     assert bundle.source == f"hf://{name}@{COMMIT}"
     spec = bundle.defaults
     assert (spec.pooling, spec.normalize) == (about["pooling"], about["normalize"])
-    assert spec.dense == about.get("dense", 0)
+    assert spec.dense == about["dense"]
     assert bundle.max_seq_length == about["length"]
     assert bundle.prompts == (about["prompts"] or {})
-    query, document = about.get("trained", ("", ""))
+    query, document = about["trained"]
     if about["prompts"]:
         query = about["prompts"]["query"]
         document = about["prompts"].get("document", "")
