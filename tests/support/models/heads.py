@@ -8,6 +8,11 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from bert_embed.encoder import Encoder
+from bert_embed.model import Request
+from bert_embed.settings import TextSpec
+from bert_embed.text.documents import TokenRows
+from bert_embed.text.layout import DocumentVectors, text_rows
 from tests.support.models.architectures import write_architecture
 from tests.support.models.folder import change, drawn, layers_of, write, write_modules
 from tests.support.models.plain_bert import gelu, gelu_new, relu
@@ -162,6 +167,16 @@ def _add_head(
     tensors = drawn(shapes, 17, lambda name: "norm.weight" in name.lower())
     config = {"architectures": [architecture], **changes}
     change(folder, {"model.safetensors": tensors, "config.json": config})
+
+
+def run_texts(
+    encoder: Encoder, kind: str, texts: Sequence[str], **text: Any
+) -> tuple[TokenRows, DocumentVectors]:
+    """Returns the rows of documents, and what the model makes of them in a run."""
+    marker = getattr(encoder.bundle.heads[kind], "document_marker", None)
+    spec = TextSpec(**{"max_seq_length": 64, "vectors": (kind,), "marker": marker, **text})
+    _, found = text_rows(encoder.tokenizer, spec, texts)
+    return found.rows, encoder.embedder.run(Request(spec, rows=found))
 
 
 # Settings of `write_splade`.

@@ -62,14 +62,6 @@ def states(kind, number):
     return STATES[f"{kind}/states/{number}"][:, -1]
 
 
-def whole(vectors, width):
-    """float64 `[rows, width]` of sparse vectors."""
-    matrix = np.zeros((len(vectors), width))
-    for row, vector in zip(matrix, vectors, strict=True):
-        row[vector.indices] = vector.values
-    return matrix
-
-
 def numbers(vector):
     return vector.to_dict() if isinstance(vector, SparseVector) else np.array(vector).tolist()
 
@@ -85,7 +77,7 @@ def test_sparse_vectors(model_of, kind, engine):
     found = encoder.encode(list(TEXTS), kind="sparse")
     rows = [plain_weights(kind, tensors, states(kind, number)) for number in range(len(TEXTS))]
     expected = [row.sum(0) if pooling == "sum" else row.max(0) for row in rows]
-    np.testing.assert_allclose(whole(found, len(expected[0])), expected, atol=CLOSE, rtol=1e-5)
+    np.testing.assert_allclose(found.to_scipy().toarray(), expected, atol=CLOSE, rtol=1e-5)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -13,13 +13,11 @@ from safetensors.numpy import load_file
 
 from bert_embed.base.errors import SettingError
 from bert_embed.encoder import Encoder
-from bert_embed.model import Request
-from bert_embed.settings import TextSpec
-from bert_embed.text.layout import text_rows
 from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.engines import ENGINES
 from tests.support.models.architectures import write_architecture
 from tests.support.models.folder import imported, refused
+from tests.support.models.heads import run_texts
 from tests.support.models.multi_vectors import CASES, DIM, GOLDEN, TEXTS, write_multi_vectors
 from tests.support.models.tiny import WORDS, small_vocabulary
 
@@ -118,9 +116,8 @@ def test_settings_that_are_not_of_such_vectors_are_refused(encoders, method, wor
 @pytest.mark.parametrize("case", ["pylate", "own"])
 def test_a_marker_in_a_text_is_text(encoders, models, case):
     encoder, head = encoders(case), models(case).heads["multi"]
-    spec = TextSpec(40, vectors=("multi",), marker=head.document_marker)
-    _, rows = text_rows(encoder.tokenizer, spec, ["[D] the [Q] bank [D] "])
-    ids = rows.rows.input_ids.tolist()
+    rows, _ = run_texts(encoder, "multi", ["[D] the [Q] bank [D] "])
+    ids = rows.input_ids.tolist()
     assert ids[1] == head.document_marker
     assert ids.count(head.document_marker) == 1
     assert head.query_marker not in ids
@@ -137,22 +134,15 @@ def test_windows_give_each_token_of_a_document_once(encoders):
     assert np.array_equal(short.vectors, encoder.encode(["a"], kind="multi").vectors)
 
 
-def run_texts(encoder, texts, length, **settings):
-    """What the model makes of documents: the rows, and their vectors."""
-    marker = encoder.bundle.heads["multi"].document_marker
-    spec = TextSpec(length, vectors=("multi",), marker=marker, **settings)
-    _, rows = text_rows(encoder.tokenizer, spec, texts)
-    return rows.rows, encoder.embedder.run(Request(spec, rows=rows))
-
-
 def test_kept_windows_and_chunks_have_vectors_of_their_own(encoders, models):
     encoder, text = encoders("stanford"), "people could find two banks of the river"
-    rows, done = run_texts(encoder, [text], 9, long_text="windows", overlap=3)
+    short = {"max_seq_length": 9}
+    rows, done = run_texts(encoder, "multi", [text], **short, long_text="windows", overlap=3)
     found = done.heads["multi"]
     assert len(found) == 2
     assert np.diff(found.splits).tolist() == np.diff(rows.row_splits).tolist()
     assert not np.allclose(found.rows()[0][0], found.rows()[1][0])
-    rows, done = run_texts(encoder, [text], 9, chunk="tokens", chunk_tokens=4)
+    rows, done = run_texts(encoder, "multi", [text], **short, chunk="tokens", chunk_tokens=4)
     marker = models("stanford").heads["multi"].document_marker
     assert (rows.input_ids[rows.row_splits[:-1] + 1] == marker).all()
     chunk = encoder.encode("people could find two", max_seq_length=9, kind="multi")
@@ -166,7 +156,7 @@ def test_a_row_that_is_not_finite_fails(tmp_path):
     table = load_file(tmp_path / "source" / WEIGHTS)[name]
     table[small_vocabulary().index("people")] = np.nan
     encoder = Encoder(imported(tmp_path, files={WEIGHTS: {name: table}}), threads=1)
-    _, done = run_texts(encoder, ["the bank", "people", "a river"], 24)
+    _, done = run_texts(encoder, "multi", ["the bank", "people", "a river"])
     found = done.heads["multi"]
     assert done.rejected == {1: ("infer", "vector is not finite")}
     assert np.diff(found.splits).tolist() == [5, 0, 5]

@@ -7,11 +7,8 @@ import pytest
 
 from bert_embed.base.errors import InputError, SettingError
 from bert_embed.encoder import Encoder
-from bert_embed.model import Request
-from bert_embed.settings import TextSpec
-from bert_embed.text.layout import text_rows
 from tests.support.models.folder import change, imported
-from tests.support.models.heads import as_cross_encoder, write_classifier
+from tests.support.models.heads import as_cross_encoder, run_texts, write_classifier
 from tests.support.models.plain_bert import softmax
 from tests.support.models.tiny import WORDS
 
@@ -36,18 +33,12 @@ def encoder(model_of):
     return Encoder(model_of(write_classifier, "distilbert", 3), threads=2)
 
 
-def scores(encoder, texts, **text):
-    text_spec = TextSpec(**{"max_seq_length": 64, "vectors": ("scores",), **text})
-    _, rows = text_rows(encoder.tokenizer, text_spec, texts)
-    return encoder.embedder.run(Request(text_spec, rows=rows))
-
-
 def test_the_logits_of_windows_are_averaged_by_their_tokens(encoder):
     windows = {"long_text": "window", "max_seq_length": 16, "overlap": 4}
-    apart = scores(encoder, [LONG], **windows | {"long_text": "windows"})
+    _, apart = run_texts(encoder, "scores", [LONG], **windows | {"long_text": "windows"})
     logits = apart.rows.heads["scores"].astype(float)
     expected = softmax(np.average(logits, axis=0, weights=[14, 14, 14, 14, 10]))
-    found = scores(encoder, [TEXTS[0], LONG], **windows).heads["scores"]
+    found = encoder.encode([TEXTS[0], LONG], **windows, kind="scores")
     np.testing.assert_allclose(found[1], expected, atol=1e-6)
     np.testing.assert_allclose(apart.heads["scores"], softmax(logits), atol=1e-6)
     np.testing.assert_allclose(found[0], encoder.encode(TEXTS[0], kind="scores"), atol=1e-6)

@@ -16,9 +16,7 @@ from bert_embed.backends.probe import verify
 from bert_embed.base.errors import SettingError
 from bert_embed.bundle.bundle import load_tensors, read_bundle
 from bert_embed.encoder import Encoder, TruncationWarning
-from bert_embed.model import Request
 from bert_embed.settings import TextSpec
-from bert_embed.text.layout import text_rows
 from tests.support.engines import ENGINES
 from tests.support.models.folder import imported, refused, tensors_of
 from tests.support.models.heads import (
@@ -26,6 +24,7 @@ from tests.support.models.heads import (
     VOCABULARY,
     as_router,
     plain_weights,
+    run_texts,
     write_splade,
 )
 from tests.support.models.plain_bert import PlainBert, gelu
@@ -52,23 +51,12 @@ def encoder(models):
     return Encoder(models("max"), threads=2)
 
 
-def vectors_of(encoder, texts, **text):
-    text_spec = TextSpec(**{"max_seq_length": 64, "vectors": ("sparse",), **text})
-    _, rows = text_rows(encoder.tokenizer, text_spec, texts)
-    done = encoder.embedder.run(Request(text_spec, rows=rows))
-    return done.rows, done
-
-
 def whole(vectors):
     """float32 `[rows, vocabulary]`."""
     matrix = np.zeros((len(vectors.splits) - 1, len(VOCABULARY)), np.float32)
     rows = np.repeat(np.arange(len(matrix)), np.diff(vectors.splits))
     matrix[rows, vectors.indices] = vectors.values
     return matrix
-
-
-def sparse(encoder, texts, **settings):
-    return vectors_of(encoder, texts, **settings)[1].heads["sparse"]
 
 
 @pytest.mark.numeric
@@ -86,7 +74,7 @@ def test_the_vectors_are_those_of_numpy_in_float64(models, case, engine):
             weights = np.log1p(weights)
         is_sum = SPLADES[case].get("pooling_strategy") == "sum"
         expected.append(weights.sum(0) if is_sum else weights.max(0))
-    found = sparse(encoder, TEXTS)
+    found = encoder.encode(TEXTS, kind="sparse")
     np.testing.assert_allclose(whole(found), expected, atol=1e-4)
     assert (found.values > 0).all()
     assert 0 < len(found.values) < len(TEXTS) * len(VOCABULARY) / 2
@@ -112,10 +100,8 @@ def test_a_model_of_sparse_vectors_says_so_and_keeps_its_fingerprint_and_its_wei
 @pytest.mark.numeric
 def test_int8_stays_near(models):
     bundle = models("max")
-    exact, near = (
-        whole(sparse(Encoder(bundle, threads=1, precision=precision), (*TEXTS, LONG)))
-        for precision in ("float32", "int8")
-    )
+    encoders = (Encoder(bundle, threads=1, precision=name) for name in ("float32", "int8"))
+    exact, near = (whole(one.encode([*TEXTS, LONG], kind="sparse")) for one in encoders)
     lengths = np.linalg.norm(exact, axis=1) * np.linalg.norm(near, axis=1)
     assert ((exact * near).sum(1) / lengths).min() > 0.99
 
@@ -124,24 +110,25 @@ def test_int8_stays_near(models):
 def test_windows_become_one_vector_as_tokens_do(models, case, merge):
     encoder = Encoder(models(case), threads=1)
     texts = [TEXTS[0], LONG, TEXTS[1]]
-    rows = whole(sparse(encoder, texts, **WINDOWS | {"long_text": "windows"}))
+    _, done = run_texts(encoder, "sparse", texts, **WINDOWS | {"long_text": "windows"})
+    rows = whole(done.heads["sparse"])
     assert len(rows) == 1 + 5 + 1
     expected = [merge(part, axis=0) for part in np.split(rows, [1, 6])]
-    found = sparse(encoder, texts, **WINDOWS)
+    found = encoder.encode(texts, **WINDOWS, kind="sparse")
     np.testing.assert_allclose(whole(found), expected, rtol=1e-6)
     assert all((np.diff(found.indices[a:b]) > 0).all() for a, b in pairwise(found.splits))
 
 
 def test_the_largest_weights_stay_and_of_equal_ones_the_lower_index(tmp_path, encoder):
-    every = whole(sparse(encoder, TEXTS))
-    cut = whole(sparse(encoder, TEXTS, top_k=20))
+    every = whole(encoder.encode(TEXTS, kind="sparse"))
+    cut = whole(encoder.encode(TEXTS, kind="sparse", top_k=20))
     for row, kept in zip(every, cut, strict=True):
         np.testing.assert_array_equal(kept, np.where(row >= np.sort(row)[-20], row, 0))
     norm = f"{TRANSFORM}.LayerNorm"
     flat = dict.fromkeys((f"{norm}.weight", f"{norm}.bias"), np.zeros(32, np.float32))
     write_splade(tmp_path / "source", changes=flat | {"cls.predictions.bias": ONES})
     equal = Encoder(imported(tmp_path), threads=1)
-    assert sparse(equal, ["the"], top_k=3).indices.tolist() == [0, 1, 2]
+    assert equal.encode("the", kind="sparse", top_k=3).indices.tolist() == [0, 1, 2]
 
 
 def test_rows_that_are_not_finite_fail_alone(tmp_path):
@@ -150,9 +137,9 @@ def test_rows_that_are_not_finite_fail_alone(tmp_path):
     changes = {"embeddings.word_embeddings.weight": words}
     changes["cls.predictions.decoder.weight"] = decoder
     write_splade(tmp_path / "source", changes=changes)
-    rows, vectors = vectors_of(Encoder(imported(tmp_path), threads=1), TEXTS)
-    assert [*rows.failed] == [2]
-    lengths = np.diff(vectors.heads["sparse"].splits)
+    _, done = run_texts(Encoder(imported(tmp_path), threads=1), "sparse", TEXTS)
+    assert [*done.rows.failed] == [2]
+    lengths = np.diff(done.heads["sparse"].splits)
     assert lengths[2] == 0
     assert (np.delete(lengths, 2) > 0).all()
 
