@@ -182,55 +182,62 @@ NUMBERS = pa.array([2004, None], pa.float64())
 D = decimal.Decimal
 
 
-@pytest.mark.parametrize(
-    ("asked", "columns", "values", "kind"),
-    [
-        ("c", [pa.array([2001], pa.int32()), NUMBERS], [2001, 2004, None], "double"),
-        ("c", [pa.array([1], pa.int32()), pa.array([2])], [1, 2], "int64"),
-        ("c", [pa.array([2**53 + 1]), pa.array([0.5])], [None, 0.5], "double"),
-        ("c", [pa.array([D("1.5")]), pa.array([D("12345.25")])], [D("1.50"), D("12345.25")], None),
-        ("c", [pa.array([D("1.5")]), pa.array([10**12])], [D("1.5"), D(10**12)], None),
-        ("c", [pa.array([2**63], pa.uint64()), pa.array([-1])], [D(2**63), D(-1)], None),
-        ("c", [pa.nulls(1), pa.array(["x"], pa.string_view())], [None, "x"], "string"),
-        ("c", [pa.nulls(1), pa.array([1.5], pa.float16())], [None, 1.5], None),
-        ("c", [pa.array(["café".encode()])], ["café"], "string"),
-        ("c:string", [pa.array([7]), pa.array(["007"])], ["7", "007"], "string"),
-        ("c:int64", [pa.array(["1", "A-7", "2.0", "0x1A"])], [1, None, 2, None], "int64"),
-        ("c:int64", [pa.array([1.0, 2.5])], [1, None], "int64"),
-        ("c:string", [pa.array([{"a": 1, "b": ["x"]}])], ['{"a":1,"b":["x"]}'], "string"),
-        ("c:string", [pa.array([{"a": b"b"}])], ['{"a":"b"}'], "string"),
-        ("c:string", [pa.array([[("a", 1)]], pa.map_("string", "int64"))], ['{"a":1}'], "string"),
-        ("c:timestamp", [ZONED], [ZONED[0].as_py()], "timestamp[us, tz=UTC]"),
-        ("c:timestamp", [pa.array([1714979289])], [SECONDS], "timestamp[us, tz=UTC]"),
-        ("c:date", [pa.array([20240506, 5], pa.int32())], [SECONDS.date(), None], "date32[day]"),
-        ("c:bool", [pa.array([1, 2])], [True, None], "bool"),
-        ("c:bool", [pa.array([D("1.25")])], [None], "bool"),
-        ("c:int64", [pa.array([D("2.00"), D("1.25")])], [2, None], "int64"),
-        ("c", [VIEWS], [["x"], ["y", "z"], None], None),
-        ("c", [pa.array([[], None]), pa.array([[1]])], [[], None, [1]], "list<element: int64>"),
-        ("c", [pa.array([[], None])], [[], None], "list<element: string>"),
-        ("c.year", [pa.nulls(1), pa.array([{"year": 2024}])], [None, 2024], "int64"),
-        ("c", [VIEWS, VIEWS[:1]], [["x"]], None),
-        ("c", [pa.array([[1], None, [2, 3]], pa.list_view(pa.int64()))], [[1], None, [2, 3]], None),
-        ("c", [pa.array(['{"n": 1}'], pa.json_())], ['{"n": 1}'], "string"),
-        ("c", [BOOLS], [1, None], "int8"),
-        ("c", [JSONS], [["{}"]], None),
-        ("c", [UUIDS], [None, ["00000000-0000-0000-0000-000000000005"]], None),
-        ("c.year", [pa.array([{"year": 2024}, None])], [2024, None], "int64"),
-    ],
-)
-def test_columns_of_parquet_keep_their_values(tmp_path, run, asked, columns, values, kind):
-    for number, column in enumerate(columns):
-        (tmp_path / "in").mkdir(exist_ok=True)
-        texts = [f"the river {row}" for row in range(len(column))]
-        table = pa.table({"text": texts, "c": column})
-        pq.write_table(table, tmp_path / "in" / f"{number}.parquet")
-    output = run(tmp_path / "in", extra_columns=asked)
-    column = written(output)[asked.partition(":")[0]]
-    assert column.to_pylist()[-len(values) :] == values
-    assert kind in (None, str(column.type))
-    lost = values.count(None) - sum(each.null_count for each in columns)
-    assert (f"{lost} value" in run.out) == (lost > 0)
+# What is asked for behind a column's name, what one file or two hold, the values, and their type.
+VALUES = [
+    ("", [pa.array([2001], pa.int32()), NUMBERS], [2001, 2004, None], "double"),
+    ("", [pa.array([1], pa.int32()), pa.array([2])], [1, 2], "int64"),
+    ("", [pa.array([2**53 + 1]), pa.array([0.5])], [None, 0.5], "double"),
+    ("", [pa.array([D("1.5")]), pa.array([D("12345.25")])], [D("1.50"), D("12345.25")], None),
+    ("", [pa.array([D("1.5")]), pa.array([10**12])], [D("1.5"), D(10**12)], None),
+    ("", [pa.array([2**63], pa.uint64()), pa.array([-1])], [D(2**63), D(-1)], None),
+    ("", [pa.nulls(1), pa.array(["x"], pa.string_view())], [None, "x"], "string"),
+    ("", [pa.nulls(1), pa.array([1.5], pa.float16())], [None, 1.5], None),
+    ("", [pa.array(["café".encode()])], ["café"], "string"),
+    (":string", [pa.array([7]), pa.array(["007"])], ["7", "007"], "string"),
+    (":int64", [pa.array(["1", "A-7", "2.0", "0x1A"])], [1, None, 2, None], "int64"),
+    (":int64", [pa.array([1.0, 2.5])], [1, None], "int64"),
+    (":string", [pa.array([{"a": 1, "b": ["x"]}])], ['{"a":1,"b":["x"]}'], "string"),
+    (":string", [pa.array([{"a": b"b"}])], ['{"a":"b"}'], "string"),
+    (":string", [pa.array([[("a", 1)]], pa.map_("string", "int64"))], ['{"a":1}'], "string"),
+    (":timestamp", [ZONED], [ZONED[0].as_py()], "timestamp[us, tz=UTC]"),
+    (":timestamp", [pa.array([1714979289])], [SECONDS], "timestamp[us, tz=UTC]"),
+    (":date", [pa.array([20240506, 5], pa.int32())], [SECONDS.date(), None], "date32[day]"),
+    (":bool", [pa.array([1, 2])], [True, None], "bool"),
+    (":bool", [pa.array([D("1.25")])], [None], "bool"),
+    (":int64", [pa.array([D("2.00"), D("1.25")])], [2, None], "int64"),
+    ("", [VIEWS], [["x"], ["y", "z"], None], None),
+    ("", [pa.array([[], None]), pa.array([[1]])], [[], None, [1]], "list<element: int64>"),
+    ("", [pa.array([[], None])], [[], None], "list<element: string>"),
+    (".year", [pa.nulls(1), pa.array([{"year": 2024}])], [None, 2024], "int64"),
+    ("", [VIEWS, VIEWS[:1]], [["x"], ["y", "z"], None, ["x"]], None),
+    ("", [pa.array([[1], None, [2, 3]], pa.list_view(pa.int64()))], [[1], None, [2, 3]], None),
+    ("", [pa.array(['{"n": 1}'], pa.json_())], ['{"n": 1}'], "string"),
+    ("", [BOOLS], [1, None], "int8"),
+    ("", [JSONS], [["{}"]], None),
+    ("", [UUIDS], [None, ["00000000-0000-0000-0000-000000000005"]], None),
+    (".year", [pa.array([{"year": 2024}, None])], [2024, None], "int64"),
+]
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_columns_of_parquet_keep_their_values(tmp_path, run, files):
+    """All at once, each behind nulls that make it as long as the others."""
+    chosen = {f"c{n}": row for n, row in enumerate(VALUES) if len(row[1]) == files}
+    for number in range(files):
+        held = {name: columns[number] for name, (_, columns, _, _) in chosen.items()}
+        longer = {n: pa.concat_arrays([pa.nulls(4 - len(c), c.type), c]) for n, c in held.items()}
+        path = tmp_path / "in" / f"{number}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table({"text": [*"abcd"]} | longer), path)
+    output = run(tmp_path / "in", extra_columns=",".join(n + row[0] for n, row in chosen.items()))
+    for name, (asked, columns, values, kind) in chosen.items():
+        shown = name + asked.partition(":")[0]
+        column = written(output)[shown]
+        tails = [column[4 * at : 4 * at + 4][4 - len(each) :] for at, each in enumerate(columns)]
+        assert [value for tail in tails for value in tail.to_pylist()] == values, name
+        assert kind in (None, str(column.type)), name
+        lost = values.count(None) - sum(each.null_count for each in columns)
+        assert (f"extra column {shown}: {lost} value" in run.out) == (lost > 0), name
 
 
 def test_partitions_are_columns(tmp_path, run):

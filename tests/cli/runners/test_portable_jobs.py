@@ -43,8 +43,15 @@ def begun(output, **job):
     (output / "run.json").write_text(json.dumps(found))
 
 
+class Running(LocalJobServicer):
+    """A job server that says of every job that it runs."""
+
+    def GetState(self, request, context=None):
+        return beam_job_api_pb2.JobStateEvent(state=beam_job_api_pb2.JobState.RUNNING)
+
+
 @pytest.mark.slow
-def test_the_job_is_recorded_and_found_done(run, server):
+def test_the_job_is_recorded_found_done_and_not_started_twice(run, server):
     output = run(TEXT, **portable(server))
     assert len(rows(output)["id"]) == LINES
     job = record(output)["job"]
@@ -63,15 +70,6 @@ def test_the_job_is_recorded_and_found_done(run, server):
     assert f"{NOTE} {record(output)['job']['name']} (lost)" in run.err
     assert "should it still run, this command computes the same beside it" in run.err
     assert "http://JOBMANAGER:8081/jobs/overview" in run.err
-
-
-@pytest.mark.slow
-def test_a_job_that_runs_is_not_started_twice(run, server):
-    class Running(LocalJobServicer):
-        def GetState(self, request, context=None):
-            return beam_job_api_pb2.JobStateEvent(state=beam_job_api_pb2.JobState.RUNNING)
-
-    output = run(TEXT, **portable(server))
     other = Running()
     begun(output, endpoint=f"localhost:{other.start_grpc_server()}")
     before = (output / "run.json").read_bytes()

@@ -1,15 +1,31 @@
-"""Input, output, settings and results in Cloud Storage, on a real server: as on a local disk."""
+"""Cloud Storage, on a real server: as on a local disk, and asked for nothing that it has told."""
 
 import gzip
 import json
+import shutil
+import threading
+import time
+from collections import Counter
 
 import numpy as np
 import pytest
 
 import bert_embed
+from bert_embed.pipeline import texts
 from bert_embed.pipeline.cli import main
-from tests.support.command import embed, files, finish, flags_of, record, rejected, start
+from tests.support.command import (
+    embed,
+    files,
+    finish,
+    flags_of,
+    record,
+    rejected,
+    rows,
+    start,
+    write_table,
+)
 from tests.support.daily import some_texts
+from tests.support.outputs import content
 
 pytestmark = pytest.mark.slow
 
@@ -21,8 +37,8 @@ SMALL = {"block_bytes": 1000}
 def corpus(tmp_path_factory):
     """Three files of JSON lines, one of them compressed, with some bad records."""
     folder = tmp_path_factory.mktemp("texts")
-    texts = some_texts(DOCUMENTS) | dict.fromkeys(["d0", "d140", "d280", "d420"], "")
-    lines = [json.dumps({"id": name, "text": text}) for name, text in texts.items()]
+    whole = some_texts(DOCUMENTS) | dict.fromkeys(["d0", "d140", "d280", "d420"], "")
+    lines = [json.dumps({"id": name, "text": text}) for name, text in whole.items()]
     (folder / "a.jsonl").write_text("\n".join(lines[:200]))
     (folder / "b.jsonl").write_text("\n".join(lines[200:420]) + "\n")
     (folder / "c.jsonl.gz").write_bytes(gzip.compress("\n".join(lines[420:]).encode(), mtime=0))
@@ -114,3 +130,123 @@ def test_objects_decompressed_on_the_way_are_refused_where_they_are_read(gcs, ru
         flags = {"input_format": "text"} if named == "site/logo.svg" else {}
         said = f"gs://coded/{named} is stored with Content-Encoding gzip"
         run.refused(f"{address}/{named}", said, **flags)
+
+
+PARTS = 40
+
+LINES = "".join(f"{n:04d} a line of a text\n" for n in range(PARTS * 4))
+IN_PARTS = {"block_bytes": len(LINES) // PARTS, "report": "false"}  # which reads what was written
+
+
+@pytest.fixture
+def parts(gcs, tiny_bundle):
+    """The address of an output of many parts, and the folder where the server keeps it."""
+    if not gcs.client.bucket("parts").exists():
+        gcs.put("parts", {"in.txt": LINES})
+        assert embed("gs://parts/out", tiny_bundle, "gs://parts/in.txt", **IN_PARTS) == 0
+    return "gs://parts/out", gcs.root / "parts" / "out"
+
+
+def test_finished_blocks_are_found_by_one_listing(gcs, parts, proxied, tiny_bundle):
+    url, output = parts
+    assert record(output)["counts"]["parts"] == PARTS
+    whole = files(output)
+    bucket = gcs.client.bucket("parts")
+    run = bucket.blob("out/run.json")  # as after a kill at the very end
+    run.upload_from_string(run.download_as_bytes().replace(b'"done"', b'"running"'))
+    bucket.blob("out/_state/blocks/0000020-00000.json").delete()
+    proxied.forget()
+    assert embed(url, tiny_bundle, "gs://parts/in.txt", **IN_PARTS) == 0
+    assert files(output) == whole
+    assert record(output)["counts"]["parts_reused"] == PARTS - 1
+    block_records = Counter(
+        path.partition("?")[0].rpartition("%2F")[2].rpartition("/")[2]
+        for method, path in proxied.paths
+        if method == "GET" and "blocks%2F0" in path
+    )
+    # Each is read once, the missing one by the stage that computes it.
+    assert len(block_records) == PARTS
+    assert set(block_records.values()) == {1}
+    counts = proxied.counts()
+    assert counts["read"] <= PARTS + 15  # run.json, the input, its listing
+    assert counts["list"] <= 12
+    assert counts["get"] <= 6  # of the input by its name, not of any output
+    assert counts["write"] <= 6  # run.json, its listing, the part
+    blocks = [p for _, p in proxied.paths if "/o?" in p and "blocks%2F&" in p.replace("/", "%2F")]
+    assert len(blocks) <= 4
+
+
+def test_many_objects_cost_a_request_each(gcs, proxied, run):
+    gcs.put("many", {f"texts/{number:03d}.txt": f"text number {number}\n" for number in range(60)})
+    proxied.forget()
+    ids = rows(run("gs://many/texts", report="false"))["id"]
+    assert (len(ids), ids[7]) == (60, "gs://many/texts/007.txt:0")
+    counts = proxied.counts()
+    assert counts["read"] <= 60 + 3  # and the first one for the checks of the command line
+    assert counts["list"] <= 6
+    assert counts["get"] <= 3
+    assert not counts["other"]  # such as of the bucket, which many may not read
+
+
+def test_a_large_object_is_read_once(gcs, proxied, run):
+    """Blocks overlap by the 128 KiB in which a line may go on, no more is fetched twice."""
+    gcs.put("large", {"in.txt": "a line that goes on and on\n" * 30_000})
+    proxied.forget()
+    output = run("gs://large/in.txt", block_bytes=200_000, layers="0", report="false")
+    assert len(rows(output)["id"]) == 30_000
+    assert proxied.counts()["read"] <= 5 + 3
+
+
+def test_the_end_of_a_parquet_object_is_read_once(gcs, proxied, run, tmp_path):
+    """By the plan, and by the worker, which finds all of a small object there."""
+    write_table(tmp_path / "in.parquet", [{"text": "the bank of the river"}])
+    data = (tmp_path / "in.parquet").read_bytes()
+    gcs.put("footers", {f"texts/{number:03d}.parquet": data for number in range(20)})
+    proxied.forget()
+    assert len(rows(run("gs://footers/texts", report="false"))["id"]) == 20
+    assert proxied.counts()["read"] <= 2 * 20 + 3
+
+
+def test_a_report_reads_few_objects(gcs, proxied, run, monkeypatch, command):
+    """All of 150 in blocks of 64 where 128 MiB are worth as many requests, one block, or none."""
+    whole = [f"text number {number}" for number in range(150)]
+    gcs.put("report", {f"texts/{at:03d}.txt": f"{text}\n" for at, text in enumerate(whole)})
+    output = run("gs://report/texts", report="false")
+    for bytes_a_request, read in ((1 << 10, 150), (2 << 20, 64), (4 << 20, 0)):
+        proxied.forget()
+        monkeypatch.setattr(texts, "_REQUEST_BYTES", bytes_a_request)
+        assert ("too many small objects" in command("report", output).err) == (read == 0)
+        shown = content(output)["documents"]["texts"]
+        assert shown == ([*whole[:read], *[""] * (150 - read)] if read else None)
+        assert proxied.counts()["read"] == read + 1  # into one file it looks for its format
+
+
+def test_search_fetches_several_files_at_a_time(parts, proxied, tiny_bundle, tmp_path):
+    """And asks for one block record to know that there are any, not for a list of all."""
+    url, output = parts
+    here, queries = shutil.copytree(output, tmp_path / "out"), ["a text", "0017"]
+    at_once, most, lock = 0, 0, threading.Lock()
+
+    def held(method, path):
+        nonlocal at_once, most
+        with lock:
+            at_once += 1
+            most = max(most, at_once)
+        time.sleep(0.05)  # so that a request meets those beside it
+        with lock:
+            at_once -= 1
+
+    def hits(folder):
+        found = bert_embed.nearest(folder, queries, 5, model=tiny_bundle)
+        return [[(hit.id, hit.score, hit.file) for hit in hits] for hits in found]
+
+    wanted = hits(str(here))
+    proxied.forget()
+    proxied.fault = held
+    assert hits(url) == wanted
+    assert most >= 4
+    listings = [path for _, path in proxied.paths if "/o?" in path]
+    assert not [path for path in listings if "blocks" in path and "maxResults=1" not in path]
+    counts = proxied.counts()
+    assert counts["read"] <= 2 * PARTS + 12  # files and block records; run.json, texts of hits
+    assert counts["list"] <= 5
