@@ -424,6 +424,8 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
             # With an escaped line feed the reader does not see the end of a file's last record.
             waiting.append(text if quoting.escape is None else f"{text}\n")
             fields = next(rows)
+            if not any(fields):
+                raise BadRecordError(BLANK_LINE)
             if is_plain and ' "' in text:
                 _check_quotes_behind_spaces(fields, text)
             if is_plain and quoting.separator in _NOT_IN_TEXTS and text.count("\n") > 1:

@@ -206,6 +206,7 @@ _CONVERTERS |= {
 }
 
 
+_OF_EMPTY_ROWS = ' \t\r\n,;|\x01"'  # as Excel writes them behind its last record
 END_OF_COPY = r"\."  # what PostgreSQL writes behind the last record of CSV
 ID_TOO_LONG, MISSING_ID = "id too long", "missing id"
 _MOST_ID_CHARS = 4096  # as long as a path may be; all ids of a part are in memory
@@ -304,7 +305,9 @@ def documents_of(
             good.append(row)
             continue
         place, reason, record = places[row].as_py(), str(outcome), outcome.record
-        blank = not record.strip() or record == END_OF_COPY
+        is_end = record == END_OF_COPY
+        blank = is_end or (isinstance(record, str) and not record.strip(_OF_EMPTY_ROWS))
+        blank &= reason == BLANK_LINE
         document = outcome.id if columns.id else place
         document = None if reason in (ID_TOO_LONG, MISSING_ID) else document
         rejected.append(Rejected(document, place, "read", reason, record, blank, outcome.detail))

@@ -113,8 +113,9 @@ def test_every_record_becomes_a_document_or_is_refused(
     good = [(text, name) for text, name in rows if text.strip() and name.strip()]
     assert texts_of(found) == [text for text, _ in good]
     assert [each for block in found for each in block.ids.to_pylist()] == [n for _, n in good]
-    bad = [name for text, name in rows if not (text.strip() and name.strip())]
-    reasons = ["empty text" if name.strip() else "missing id" for name in bad]
+    bad = [(text, name) for text, name in rows if not (text.strip() and name.strip())]
+    no_text = [bool(name.strip()) or not (text or name) for text, name in bad]
+    reasons = ["empty text" if is_one else "missing id" for is_one in no_text]
     assert [reason for _, reason in rejected_of(found)] == reasons
     assert all(len(block) <= part_docs for block in found)
     places = [each for block in found for each in block.sources.to_pylist()]
@@ -127,7 +128,7 @@ def test_every_record_becomes_a_document_or_is_refused(
 def test_a_bad_record_is_refused_alone(tmp_path):
     lines = [
         *(b"id,text", b"1,one", b"2,two,three", b"3,caf\xe9", b'4,"a"b', b"", b"5,", b" ,no id"),
-        *(b'6,"6"" pipe"', b'7,7" pipe', b"8,a\rb", b'9,"left open', b"10,ten"),
+        *(b",", b'"",', b'6,"6"" pipe"', b'7,7" pipe', b"8,a\rb", b'9,"left open', b"10,ten"),
     ]
     (tmp_path / "in.csv").write_bytes(b"\n".join(lines))
     [block] = found = read_input(tmp_path, Columns(id="id"))
@@ -135,13 +136,15 @@ def test_a_bad_record_is_refused_alone(tmp_path):
     assert rejected_of(found) == [
         *((None, "more fields than the header"), (None, "invalid UTF-8"), (None, "malformed CSV")),
         *((None, "empty text"), ("5", "empty text"), (None, "missing id")),
+        *[(None, "empty text")] * 2,  # rows without a value
         *((None, "malformed CSV"), (None, "unterminated quote")),
     ]
     first, second, *_ = block.part.rejected
     assert first.source == f"{tmp_path}/in.csv:{len(b'id,text') + len(b'1,one') + 2}"
     assert second.record == lines[3] + b"\n"
-    assert [each.blank for each in block.part.rejected] == [False] * 3 + [True] + [False] * 4
-    assert block.part.records == 11
+    blank = [each.blank for each in block.part.rejected]
+    assert blank == [*[False] * 3, True, *[False] * 2, *[True] * 2, *[False] * 2]
+    assert block.part.records == 13
 
 
 def test_small_files_share_a_block_each_with_its_own_header(tmp_path):
