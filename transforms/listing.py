@@ -67,7 +67,7 @@ HIDDEN = "_*"  # stands among suffixes for files with hidden names
 OF_RUNS = "outputs of runs"  # likewise for the files of earlier runs
 LINKS = "links"  # likewise for links to files that are read
 _HIDING = ("_", ".")
-_MARKER = "_$folder$"  # of a folder, as Hadoop writes it to stores
+_HIDDEN_ENDS = "_$folder$", "~"  # of folders, as Hadoop writes them to stores; of backups
 _SHARD = re.compile(r"-\d+-of-\d+$")
 # What programs put behind the suffix of Parquet for how its pages are compressed.
 _OF_PAGES = re.compile(r"(\.(?:parquet|parq|pq))\.(?:gz|gzip|snappy|zstd?|br|brotli|lz4)$")
@@ -248,8 +248,8 @@ def _nothing_named(pattern: str, has_hidden: bool) -> SettingError:
     if has_hidden:
         return SettingError(
             "input",
-            f"{pattern} names only hidden files, whose names, or folders, begin with _ or a dot; "
-            "name such a file itself",
+            f"{pattern} names only hidden files, whose names, or folders, begin with _ or a dot, "
+            "or end in ~; name such a file itself",
         )
     hint = "; stdin is not read, write it to a file first" if pattern == "-" else ""
     if is_glob(pattern) and any(map(is_folder, matching(pattern))):
@@ -301,9 +301,9 @@ def _is_hidden(path: str, pattern: str) -> bool:
     if path == place:
         return False
     below = path.removeprefix(_base(pattern, path)).split("/")
-    spelled = [name for name in place.split("/") if name.startswith(_HIDING)]
+    spelled = [name for name in place.split("/") if name.startswith(_HIDING) or name.endswith("~")]
     return any(
-        (name.startswith(_HIDING) or name.endswith(_MARKER))
+        (name.startswith(_HIDING) or name.endswith(_HIDDEN_ENDS))
         and "=" not in name
         and not any(fnmatchcase(name, given) for given in spelled)
         for name in below

@@ -94,6 +94,7 @@ def names(folder, *patterns):
 def test_names_that_spark_and_arrow_hide_are_hidden_below_folders_and_globs(tmp_path):
     shown = ["_year=2024/a.txt", "a.txt", "b_/c_.txt", "year=2024/part-0.txt"]
     hidden = ["a_$folder$", "_temporary/0/a.txt", "_notes.txt", "b_/_a.txt", ".a.txt", ".b/a.txt"]
+    hidden += ["a.txt~"]  # a backup by an editor
     for name in (*shown, *hidden):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True, parents=True)
@@ -106,7 +107,8 @@ def test_names_that_spark_and_arrow_hide_are_hidden_below_folders_and_globs(tmp_
     assert names(tmp_path, "_n*.txt") == ["_notes.txt"]
     assert names(tmp_path, "_temporary") == names(tmp_path, "_temp*/**/*.txt")
     assert names(tmp_path, "_temporary") == ["_temporary/0/a.txt"]
-    assert list_input([str(tmp_path)]).skipped == {"_*": 4}  # those with a dot are not even listed
+    assert names(tmp_path, "*.txt~") == ["a.txt~"]
+    assert list_input([str(tmp_path)]).skipped == {"_*": 5}  # those with a dot are not even listed
     with pytest.raises(SettingError, match=r"names only hidden files.*name such a file itself"):
         list_input([str(tmp_path / "b_" / "[_]a.txt")])
 
