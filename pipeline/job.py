@@ -219,11 +219,6 @@ def run_job(attempt: Attempt, record: RunRecord) -> None:
     run, job = attempt.run, attempt.run.job
     words = list(job.beam_args) if job.runs_here else completed_flags(job, attempt.identity)
     warn(*state.overlap_lines(run))
-    # Which is not asked for if nothing is to do
-    if run.work.skipped is not None and run.work.skipped.reads_each:
-        outputs = counted(len(run.work.earlier), "earlier output")
-        why = f"{run.work.earlier[-1].place} keeps no list of the others as they are now"
-        warn(f"note: {why}, so the ids of {outputs} are read from each")
     bundle = bundle_for_workers(run.work.bundle, run.options.model, job)
     graph = partial(build, run=run, record=record, place=bundle.path)
 

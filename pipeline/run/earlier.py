@@ -60,13 +60,6 @@ class Earlier:
         merged = merged_keys(self.outputs[-1]) if self.is_listed else None
         return self.outputs if merged is None else (merged, self.outputs[-1])
 
-    @property
-    def reads_each(self) -> bool:
-        """Whether the keys are read from each of several folders, though one continues others."""
-        is_increment = any(output.continues != 0 for output in self.outputs)
-        several = len(self.outputs) > 1 and self.is_chain and is_increment
-        return several and self.sources == self.outputs
-
 
 def earlier_outputs(options: Options, output: str, vectors: Mapping[str, Any]) -> Earlier:
     """The outputs that --skip_existing names, in order, each once; not the run's own `output`.

@@ -145,25 +145,26 @@ def of_another(path: Path) -> None:
         *(("keys/0000000.parquet", damage) for damage in (flip, of_another)),
     ],
 )
-def test_what_is_kept_of_others_may_be_lost_or_wrong(chain, tiny_bundle, capsys, name, damage):
+def test_what_is_kept_of_others_may_be_lost_or_wrong(chain, tiny_bundle, name, damage):
     damage(chain / f"runs/day5/_state/{name}")
-    capsys.readouterr()
-    next_day(chain, tiny_bundle)
-    assert f"so the ids of {DAYS} earlier outputs are read from each" in capsys.readouterr().err
+    with opens(chain / "runs") as opened:
+        next_day(chain, tiny_bundle)
+    assert len(opened) > MOST
     if damage is of_another:
         with opens(chain / "runs") as opened:  # the next has what it needs again
             assert run_day(chain, tiny_bundle, DAYS + 1) == 0
         assert len(opened) <= MOST
 
 
-def test_other_runs_than_those_that_were_kept(chain, tiny_bundle, tmp_path, capsys):
+def test_other_runs_than_those_that_were_kept(chain, tiny_bundle, tmp_path):
     """An earlier run is written again, added between others, changed or removed."""
     runs = chain / "runs"
     shutil.rmtree(runs / "day0")
     assert run_day(chain, tiny_bundle, 0) == 0  # the same run, at another time
     for _ in range(2):  # first as the newest of all, then as another than day5 knows
-        next_day(chain, tiny_bundle)
-        assert "are read from each" in capsys.readouterr().err
+        with opens(runs) as opened:
+            next_day(chain, tiny_bundle)
+        assert len(opened) > MOST
         shutil.rmtree(runs / f"day{DAYS}")
         os.utime(runs / "day0/run.json", (0, 0))
 
