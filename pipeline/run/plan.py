@@ -482,7 +482,6 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
         yield f"extra columns: {columns}"
 
 
-_FRONT_MATTER = re.compile(rb"---\r?\n(?:.*\n){1,40}?---\r?\n")
 _MOST_SUFFIXES, _LOOKED_AT = 20, 1 << 12  # of each suffix so many bytes of a file
 # First lines of files that hold many documents in a form of their own, and what reads them.
 _COLLECTIONS = (
@@ -542,11 +541,6 @@ def _collection_notes(files: list[InputFile]) -> Iterator[str]:
             yield f"note: {file.info.path} is not UTF-8, and such records are rejected: {AS_UTF8}"
         if file.format in ("csv", "jsonl"):
             continue
-        if _FRONT_MATTER.match(start):
-            yield (
-                f"note: {file.info.path} begins with front matter, which is read as text: `pandoc "
-                "-t gfm FILE` leaves it out, python-frontmatter makes fields of it"
-            )
         is_named = bool(_MARKUP & {*file.info.path.lower().split(".")})  # which says it already
         stripped = start.lstrip()
         for begin, what, reader in _COLLECTIONS:
