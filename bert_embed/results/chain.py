@@ -35,7 +35,6 @@ class EarlierOutput:
     complete: bool = True
     run: str | None = None
     deletes: bool = False  # whether it marks documents of earlier ones as deleted
-    columns: tuple[str, ...] | None = None  # text and extra ones; None: a table
     record: FileInfo | None = None  # its run.json as it was listed; None: a table
     # How many of the outputs before it are those that it continues; None: others than the first
     continues: int | None = None

@@ -14,7 +14,7 @@ from bert_embed.pipeline.options.flags import looks_like_table
 from bert_embed.results.chain import EarlierOutput, read_chain
 from bert_embed.results.columns import METADATA_KEY
 from bert_embed.results.files import EXAMPLES
-from bert_embed.results.names import DELETED, copied_columns, kinds_of
+from bert_embed.results.names import DELETED, kinds_of
 from bert_embed.results.outputs import Output, continued_runs, later_outputs
 from bert_embed.results.run_record import ListedRun, RunRecord, Written, listed_runs, read_record
 from bert_embed.storage.files import absolute, holds_files, list_files
@@ -227,7 +227,6 @@ def _earlier(
         complete=record.is_done,
         run=record.run,
         deletes=deletes,
-        columns=copied_columns(record.settings, record.input.extra_columns or ()),
         record=listed.record,
     )
 

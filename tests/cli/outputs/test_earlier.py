@@ -211,16 +211,6 @@ def test_read_through_files_are_joined_by_reader_and_part(tmp_path, run):
     assert rows(second)["id"] == ["d8"]
 
 
-def test_the_plan_names_an_earlier_output_with_other_columns(days, one, run):
-    """Else the first export of both says so, perhaps after many days."""
-    earlier = {"skip_existing": one, "dry_run": True}
-    run(days[1], "two", **earlier)
-    assert "exports take" not in run.out
-    run(days[1], "two", keep_text=True, **earlier)
-    note = f"columns of {one} are none, those of this run text: exports take both together only"
-    assert f"note: the text and extra {note}" in " ".join(run.out.split())
-
-
 def test_the_limit_is_judged_before_what_is_skipped(days, run):
     """Nothing new is a run without vectors, which says nothing of any id, and is no obstacle."""
     first = run(days[0], "one", limit=10)
