@@ -262,19 +262,16 @@ _FROM_PYTHON = (
 
 def _check_is_json(files: list[InputFile]) -> None:
     """Refuses files of JSON in which no record was found, unless they are blank."""
-    file = next((one for one in files if first_lines(one).data), None)
-    if file is None:
-        return
-    place, start = f"--input {file.info.path}", first_lines(file).text
-    if utf8_detail(start) is not None:
-        raise UsageError(f"{place} is not UTF-8: {AS_UTF8}")
-    cure = f"of strings, {STRINGS} FILE > NEW.jsonl"
-    if start.lstrip().startswith(b"{'"):
-        cure = f"of what Python prints, {_FROM_PYTHON}"
-    cure = of_packed(cure, file.compression)
-    raise UsageError(
-        f"{place} does not begin with JSON lines: each line must be one object ({cure})"
-    )
+    for file in files:
+        if start := first_lines(file).text:
+            cure = f"of strings, {STRINGS} FILE > NEW.jsonl"
+            if start.lstrip().startswith(b"{'"):
+                cure = f"of what Python prints, {_FROM_PYTHON}"
+            cure = of_packed(cure, file.compression)
+            why = f"does not begin with JSON lines: each line must be one object ({cure})"
+            if utf8_detail(start) is not None:
+                why = f"is not UTF-8: {AS_UTF8}"
+            raise UsageError(f"--input {file.info.path} {why}")
 
 
 def _check_names(

@@ -3,6 +3,7 @@
 import csv
 import difflib
 import io
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from bert_embed.base.errors import InputError
+from bert_embed.base.errors import InputError, SettingError
 
 ID = "id"  # the field that is the id if nobody names one
 _DEFAULTS = {"text_column": "text", "id_column": ID}
@@ -132,6 +133,20 @@ def within_object(name: str, fields: Iterable[str]) -> str:
     return f"; name a field of it: {', '.join(names[:_MOST_NAMED])}" if names else ""
 
 
+def has_column(
+    flag: str, name: str, path: str, count: int, existing: Iterable[str], cure: str
+) -> bool:
+    """Whether a file has a requested column, which it has `count` times, or only its folders do.
+
+    InputError where neither has it, or the file more than once.
+    """
+    if count > 1:
+        raise SettingError(flag, f"{name} is in {path} more than once")
+    if count == 0 and not (flag == "extra_columns" and name in partitions(path)):
+        raise no_column(flag, name, f"not a column of {path}", existing, cure)
+    return count > 0
+
+
 def no_column(
     flag: str, name: str, place: str, existing: Iterable[str], cure: str = ""
 ) -> InputError:
@@ -155,4 +170,4 @@ def no_column(
         hint = f"; did you mean {setting}{by_lower[nearest[0]]}?"
     hint += f"; {cure}" if cure else ""
     found = f"is {place}, which has {listed or 'none'}{hint}"
-    return InputError(f"{default}{flag} {name} {found}", flag)
+    return InputError(f"{default}{flag} {name} {found}", flag, *re.findall("^csv_[a-z]+", cure))

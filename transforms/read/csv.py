@@ -22,7 +22,7 @@ from bert_embed.transforms.parts import (
     Slice,
 )
 from bert_embed.transforms.read import lines
-from bert_embed.transforms.read.columns import SOME_LACK, Columns, no_column, partitions
+from bert_embed.transforms.read.columns import SOME_LACK, Columns, has_column
 from bert_embed.transforms.read.lines import (
     BOM,
     INVALID_UTF8,
@@ -373,12 +373,6 @@ def check_names(path: str, names: Iterable[str], columns: Columns) -> None:
     """Raises InputError if a file lacks a requested column, or has two; names the setting."""
     existing = list(names)
     for flag, name in columns.requested:
-        places = _places(existing, name)
-        if len(places) > 1:
-            raise InputError(f"{path} has two columns of the name {name}")
-        if places or (flag == "extra_columns" and name in partitions(path)):
-            continue
-        error = no_column(flag, name, f"not a column of {path}", existing)
         cure = "csv_header names the columns of a file without a header"
         if existing[0].startswith("#"):
             cure = _NO_COMMENTS
@@ -386,7 +380,7 @@ def check_names(path: str, names: Iterable[str], columns: Columns) -> None:
             cure = SOME_LACK
         elif len(existing) == 1 or re.search("[;\t|]", "".join(existing)):
             cure = "csv_separator says what separates fields"
-        raise InputError(f"{error} ({cure})", *error.settings, *re.findall("^csv_[a-z]+", cure))
+        has_column(flag, name, path, len(_places(existing, name)), existing, cure)
 
 
 def _places(header: Sequence[str], name: str) -> list[int]:

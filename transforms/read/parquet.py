@@ -32,7 +32,7 @@ from bert_embed.transforms.parts import (
 from bert_embed.transforms.read.columns import (
     SOME_LACK,
     Columns,
-    no_column,
+    has_column,
     partitions,
     text_fields,
     within_object,
@@ -208,15 +208,10 @@ def _value_bytes(values: pa.Array) -> np.ndarray:
 def check_schema(path: str, schema: pa.Schema, columns: Columns) -> None:
     """Raises SettingError if a file lacks a requested column, or its type cannot be read."""
     for flag, name in columns.requested:
-        kind = type_of(schema, name)
-        if kind is None:
-            if schema.names.count(name) > 1:
-                raise SettingError(flag, f"{name} is in {path} more than once")
-            if flag == "extra_columns" and name in partitions(path):
-                continue
-            cure = SOME_LACK if flag == "extra_columns" else ""
-            raise no_column(flag, name, f"not a column of {path}", schema.names, cure)
-        if not _is_readable(flag, name, kind, columns):
+        kind, cure = type_of(schema, name), SOME_LACK if flag == "extra_columns" else ""
+        count = max(schema.names.count(name), kind is not None)
+        is_there = has_column(flag, name, path, count, schema.names, cure)
+        if is_there and kind is not None and not _is_readable(flag, name, kind, columns):
             fields = [field.name for field in kind] if pa.types.is_struct(kind) else ()
             cure = as_text(name, kind) or within_object(name, fields)
             raise SettingError(flag, f"{name} of {path} is {kind}; {REQUIRED[flag]}{cure}")

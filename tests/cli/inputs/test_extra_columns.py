@@ -160,7 +160,7 @@ def test_what_cannot_pass_through_is_said_before_work(run, asked, message):
         ("c", pa.array([{"a": 1}]), "--extra_columns c is struct<a: int64> in"),
         ("c", pa.array([[[1]]]), "--extra_columns c is list<"),
         ("d", pa.array([1]), "has text, c; if only some files lack it, write it there, empty"),
-        ("d", None, "has text, c (if only some files lack it, write it there, empty)"),
+        ("d", None, "has text, c; if only some files lack it, write it there, empty"),
         ("c:list_string", None, "which CSV files cannot hold"),
     ],
 )

@@ -176,8 +176,6 @@ def test_parquet_is_known_whatever_its_name_says_of_its_pages(tmp_path, run, end
         ({"c.txt": "text,label\nthe bank\n"}, None),
         ({"in/a.jsonl": LINES, "in/a.jsonl.gz": LINES}, "{}/in/a.jsonl is there compressed, too"),
         ({"in/a.jsonl": LINES, "in/b.log": "1\n"}, "1 text file lies beside files of records"),
-        ({"a.md": "---\ntitle: Note\ntags: [cook]\n---\n# One\n"}, "{}/a.md begins with front"),
-        ({"a.md": "---\none\n"}, None),
     ],
 )
 def test_what_may_not_be_meant_is_noted(tmp_path, run, files, note):

@@ -1,4 +1,4 @@
-"""What is said of languages that the model does not know, other encodings and front matter."""
+"""What is said of languages that the model does not know and of other encodings."""
 
 import json
 

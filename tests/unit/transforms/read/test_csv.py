@@ -177,7 +177,7 @@ def test_a_limit_keeps_the_first_records(tmp_path, limit, name):
     ("data", "message"),
     [
         (b"\ntext\n", "does not begin with a header"),
-        (b"text,text\n", "has two columns of the name text"),
+        (b"text,text\n", "text is in .* more than once"),
         (b"te\xffxt\n", "header that is not UTF-8"),
         (b'text,"b\n', "malformed header"),
         (b'id,text\r1,"a\nb"\r2,c\r', r"a carriage return outside quotes.* tr '\\r' '\\n'"),
@@ -246,7 +246,7 @@ def test_an_escape_makes_the_next_character_one_like_others(read, quoting, name,
 def test_columns_that_nobody_asks_for_may_occur_twice(read):
     table = "Unnamed: 0,,id,text,note,note,\n0,9,1,one,a,b,\n"
     assert read(table, "in.csv")[:2] == (["1"], [])
-    with pytest.raises(ValueError, match="has two columns of the name note"):
+    with pytest.raises(ValueError, match=r"note is in .* more than once"):
         read(table, "in.csv", id="note")
 
 
