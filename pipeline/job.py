@@ -60,7 +60,7 @@ from bert_embed.storage.files import join
 from bert_embed.storage.local import PUT_BACK, REPLACED
 from bert_embed.transforms.increments import CHANGED
 from bert_embed.transforms.output_check import Problem
-from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.output_folder import REPORT_PAGE, OutputFolder
 
 _LONG_REPORT = 5.0  # seconds
 Tell = Callable[..., None]  # takes lines
@@ -151,7 +151,7 @@ def _summary(run: EmbedRun, record: RunRecord, started: bool) -> list[str]:
     page = None
     if run.options.report != "false":
         with suppress(OSError):  # the store may not say
-            page = run.folder.page if run.folder.has_page else None
+            page = run.folder.path_of(REPORT_PAGE) if run.folder.has_page else None
     return list(outcome_lines(run.output, record, started, page, run.source.expired))
 
 

@@ -20,7 +20,7 @@ from bert_embed.transforms.increments import (
     reading_earlier,
 )
 from bert_embed.transforms.ledger import Verdict, with_files
-from bert_embed.transforms.output_folder import OutputFile, OutputFolder
+from bert_embed.transforms.output_folder import KEYS_INDEX, OutputFile, OutputFolder
 from bert_embed.transforms.steps import RedactErrors, Step
 
 Files = dict[str, OutputFile]
@@ -148,7 +148,7 @@ def _with_files(
 ) -> Verdict:
     """Counts the files, and removes those that an earlier attempt left; names the kept keys."""
     keys = {name: crc32c for of_bucket in kept for name, crc32c in of_bucket.items()}
-    write_packed(OutputFolder(output).keys_index, {"run": run, "files": keys})
+    write_packed(OutputFolder(output).path_of(KEYS_INDEX), {"run": run, "files": keys})
     written: Files = {}
     for of_bucket in files:
         written |= of_bucket

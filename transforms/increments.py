@@ -54,6 +54,7 @@ from bert_embed.transforms.blocks import (
     places_of_part,
 )
 from bert_embed.transforms.output_folder import (
+    KEYS_INDEX,
     OutputFolder,
     only_data_files,
     parse_name,
@@ -267,7 +268,7 @@ class MergedKeys:
 def merged_keys(newest: EarlierOutput) -> MergedKeys | None:
     """What an output keeps of those it continues; None if it is not all there, or changed."""
     folder = OutputFolder(newest.place)
-    kept = read_packed(folder.keys_index) if newest.complete else None
+    kept = read_packed(folder.path_of(KEYS_INDEX)) if newest.complete else None
     with suppress(AttributeError, FileNotFoundError, KeyError, TypeError, ValueError):
         if kept is None or kept["run"] != newest.run:
             return None
@@ -384,8 +385,8 @@ class KeySettings:
     # A later one replaces rows of the same id
     earlier: tuple[EarlierOutput | MergedKeys, ...]
     buckets: int  # of ids, each compared by itself
-    # Gives the documents of a BlockSpec, without the parts in `done`
-    read: Callable[..., Iterator[DocumentBlock | TokenBlock]]
+    # Gives the documents of a BlockSpec, without the parts in `done`; None of a table
+    read: Callable[..., Iterator[DocumentBlock | TokenBlock]] | None
     keeper: OutputFolder | None = None  # which keeps the keys of the earlier outputs, merged
 
 
@@ -427,11 +428,13 @@ class _AllBut(Container[int]):
 
 
 def _keys_read(
-    spec: BlockSpec, settings: KeySettings, finished: bool = False
+    spec: BlockSpec,
+    read: Callable[..., Iterator[DocumentBlock | TokenBlock]],
+    finished: bool = False,
 ) -> Iterator[InputKeys]:
     """The keys of the parts of a block: of those that are `finished`, or the others."""
     done = _AllBut(frozenset(spec.done)) if finished else spec.done
-    return map(input_keys, settings.read(spec, done=done))
+    return map(input_keys, read(spec, done=done))
 
 
 def input_keys(block: DocumentBlock | TokenBlock) -> InputKeys:
@@ -460,41 +463,24 @@ Compared: TypeAlias = tuple[beam.PCollection, beam.PCollection]
 
 @dataclass
 class CompareKeys(Step):
-    """Adds to BlockSpecs which documents to skip, and says what changed.
+    """Adds to BlockSpecs which documents to skip, by the keys of the input; says what changed.
 
-    The second collection has the BlockSpecs of parts that an earlier attempt finished: what they
-    hold is in the input, too.
+    The second collection has, of files, the BlockSpecs of parts that an earlier attempt finished:
+    what they hold is in the input, too. Of a table it has the DocumentBlocks.
     """
 
     settings: KeySettings
 
     def expand(self, collections: tuple[beam.PCollection, beam.PCollection]) -> Compared:
-        specs, finished = collections
+        specs, others = collections
         held = partial(HeldKeys, self.settings.buckets, "read ids")
-        read = partial(_keys_read, settings=self.settings)
-        keys = specs | "ReadKeys" >> beam.ParDo(held(read))
-        others = finished | "ReadFinished" >> beam.ParDo(held(partial(read, finished=True)))
-        keys = (keys, others) | "AllKeys" >> beam.Flatten()
-        return (specs, keys) | "SkipExisting" >> SkipExisting(self.settings)
-
-
-def compare_documents(
-    settings: KeySettings, specs: beam.PCollection, documents: beam.PCollection
-) -> Compared:
-    """As `SkipExisting`, of BlockSpecs and the documents of their blocks."""
-    keys_of = HeldKeys(settings.buckets, "read ids", lambda block: [input_keys(block)])
-    keys = documents | "Keys" >> beam.ParDo(keys_of)
-    return (specs, keys) | "SkipExisting" >> SkipExisting(settings)
-
-
-@dataclass
-class SkipExisting(Step):
-    """Adds to BlockSpecs which documents to skip, by the keys of the input; says what changed."""
-
-    settings: KeySettings
-
-    def expand(self, collections: tuple[beam.PCollection, beam.PCollection]) -> Compared:
-        specs, keys = collections
+        if self.settings.read is None:
+            keys = others | "Keys" >> beam.ParDo(held(lambda block: [input_keys(block)]))
+        else:
+            read = partial(_keys_read, read=self.settings.read)
+            keys = specs | "ReadKeys" >> beam.ParDo(held(read))
+            finished = others | "ReadFinished" >> beam.ParDo(held(partial(read, finished=True)))
+            keys = (keys, finished) | "AllKeys" >> beam.Flatten()
         earlier = (
             specs.pipeline
             | "Earlier" >> beam.Create(list(self.settings.earlier), reshuffle=False)

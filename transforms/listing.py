@@ -34,7 +34,7 @@ from bert_embed.storage.files import (
 )
 from bert_embed.storage.local import fixed_folder, is_folder, is_glob, matching, names_by_file
 from bert_embed.transforms.examples import are_settings
-from bert_embed.transforms.output_folder import REJECTED, SETTINGS_FILE, OutputFolder
+from bert_embed.transforms.output_folder import LISTING, REJECTED, SETTINGS_FILE, OutputFolder
 from bert_embed.transforms.parts import (
     COMPRESSIONS,
     EACH_FILE,
@@ -495,12 +495,12 @@ def write_listing(folder: OutputFolder, listing: StoredListing) -> None:
         "files": rows,
         "schemas": [base64.b64encode(schema.serialize()).decode() for schema in schemas],
     }
-    write_packed(folder.listing, stored)
+    write_packed(folder.path_of(LISTING), stored)
 
 
 def read_listing(folder: OutputFolder) -> StoredListing | None:
     """The listing in an output; None if there is none that this version can read."""
-    stored = read_packed(folder.listing)
+    stored = read_packed(folder.path_of(LISTING))
     if stored is None or stored.get("format") != _FORMAT:
         return None
     try:

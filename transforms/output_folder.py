@@ -113,9 +113,10 @@ REJECTED = "rejected"
 SETTINGS_FILE = "examples.json"  # says what holds for all files of examples
 STATE = "_state"  # the run's own bookkeeping, and files that are still being written
 _TEXTS = f"{STATE}/texts"
-_LISTING = f"{STATE}/listing.json.zst"
+LISTING = f"{STATE}/listing.json.zst"  # of the input, from which workers plan the run
 _LOCK = f"{STATE}/lock"
 _KEYS = f"{STATE}/keys"
+KEYS_INDEX = f"{STATE}/keys.json.zst"  # names these files
 _BLOCK_RECORD = re.compile(rf"{PART_NUMBERS}\.json")
 _KEY_FILE = re.compile(r"[0-9]{7,}\.parquet")
 _TEXT = re.compile(r"[0-9]{7,}-[0-9]{5,}\.zst")
@@ -139,34 +140,9 @@ class OutputFolder:
     path: str
 
     @property
-    def record(self) -> str:
-        """Path of the run's record."""
-        return join(self.path, RUN_FILE)
-
-    @property
-    def page(self) -> str:
-        """Path of the page that shows the run to people."""
-        return join(self.path, REPORT_PAGE)
-
-    @property
     def has_page(self) -> bool:
-        """Whether there is such a page."""
+        """Whether there is a page that shows the run to people."""
         return REPORT_PAGE in names_in(self.path)
-
-    @property
-    def block_records(self) -> str:
-        """Folder of the block records of parts."""
-        return join(self.path, BLOCK_RECORDS)
-
-    @property
-    def listing(self) -> str:
-        """Path of the listing of the input, from which workers plan the run."""
-        return join(self.path, _LISTING)
-
-    @property
-    def keys_index(self) -> str:
-        """Path of what names these files."""
-        return join(self.path, f"{STATE}/keys.json.zst")
 
     def block_record(self, block: int, part: int) -> str:
         """Path of a part's block record."""
@@ -182,7 +158,7 @@ class OutputFolder:
 
     def prepare(self) -> None:
         """Makes the folders of block records and unfinished files; removes leftover files."""
-        make_folder(self.block_records)
+        make_folder(self.path_of(BLOCK_RECORDS))
         sweep_temporary(self.path)
         sweep_temporary(join(self.path, STATE))
 
@@ -276,7 +252,7 @@ class OutputFolder:
 
     def remove_keys(self) -> None:
         """Removes these files, and what names them."""
-        self._remove_matching(_KEYS, _KEY_FILE, self.keys_index)
+        self._remove_matching(_KEYS, _KEY_FILE, self.path_of(KEYS_INDEX))
 
     def remove_texts(self) -> None:
         """Removes the texts of parts."""
@@ -308,8 +284,9 @@ class OutputFolder:
 
     def recorded_parts(self, empty: bool = True) -> list[tuple[int, int]]:
         """Block and part of every block record, `empty` ones too, sorted."""
-        sizes = {} if empty else sizes_in(self.block_records)
-        return _parts_of(names_in(self.block_records) if empty else filter(sizes.get, sizes))
+        folder = self.path_of(BLOCK_RECORDS)
+        sizes = {} if empty else sizes_in(folder)
+        return _parts_of(names_in(folder) if empty else filter(sizes.get, sizes))
 
     def recorded_run(self) -> str | None:
         """The fingerprint of the run that a block record names, the first that can be read."""
@@ -327,7 +304,7 @@ class OutputFolder:
             match = _BLOCK_RECORD.fullmatch(name)
             return match is not None and not is_known(int(match[1]), int(match[2]))
 
-        files = files_in(self.block_records, is_new)
+        files = files_in(self.path_of(BLOCK_RECORDS), is_new)
         contents = for_each(self.path, read_bytes, [file.path for file in files])
         for file, data in zip(files, contents, strict=True):
             if data is not None:  # it still exists
@@ -352,9 +329,10 @@ class OutputFolder:
         self.remove_files(self.data_files())
         self.remove_texts()
         self.remove_keys()
-        remove([self.listing, self.path_of(EARLIER_RUNS), self.path_of(SETTINGS_FILE)])
+        remove([self.path_of(name) for name in (LISTING, EARLIER_RUNS, SETTINGS_FILE)])
         self.sync()
-        remove([self.record] if is_foreign_page(self.path) else [self.page, self.record])
+        pages = [] if is_foreign_page(self.path) else [REPORT_PAGE]
+        remove([self.path_of(name) for name in (*pages, RUN_FILE)])
 
     def _remove_empty(self, folders: Iterable[str]) -> None:
         for folder in folders:

@@ -19,34 +19,27 @@ from bert_embed.transforms.steps import RedactErrors, Step, activity
 _ALONE = 2000  # blocks that travel alone, enough for all workers: a thousand bytes of memory each
 
 
-@dataclass(frozen=True)
-class PlanRequest:
-    """From what a run is planned; `digest` is that of the listing in `output`."""
-
-    block_bytes: int
-    digest: str
-    output: str
-
-
 @dataclass
 class PlanBlocks(Step):
     """Plans the BlockSpecs of a run and distributes them to workers; retries get the same plan.
 
     Gives a dict: `specs`, the BlockSpecs of what is not finished, where a file that `read_parts`
     reads from its start may have one for each part; `finished`, the BlockRecords that an earlier
-    attempt wrote, `begun`, the BlockSpecs of these; and `planned`, one PlannedWork of all.
+    attempt wrote, `begun`, the BlockSpecs of these; and `planned`, one PlannedWork of all. `digest`
+    is that of the listing in the folder.
     """
 
-    request: PlanRequest
+    folder: OutputFolder
     run: str
+    digest: str
+    block_bytes: int
     read_parts: Callable[[BlockSpec], Iterator[ReadPart[Any]]]
 
     def expand(self, begin: beam.pvalue.PBegin):  # a dict has no type that Beam would check
-        folder = OutputFolder(self.request.output)
-        make = beam.ParDo(_Plan(folder, self.request))
+        make = beam.ParDo(_Plan(self.folder, self.digest, self.block_bytes))
         make = make.with_outputs("planned", "begun", main="specs")
         plan = begin | "Begin" >> beam.Impulse() | "Plan" >> make
-        look = beam.ParDo(_Look(folder, self.run, self.read_parts))
+        look = beam.ParDo(_Look(self.folder, self.run, self.read_parts))
         look = look.with_outputs("finished", "begun", main="specs")
         begun = plan.begun | "SpreadBegun" >> beam.Reshuffle() | "Look" >> look
         specs = (plan.specs, begun.specs) | "Specs" >> beam.Flatten()
@@ -65,7 +58,8 @@ class _Plan(beam.DoFn):
     """Plans all blocks; those that are begun, and files to cut, go to workers of their own."""
 
     folder: OutputFolder
-    request: PlanRequest
+    digest: str
+    block_bytes: int
 
     def process(
         self, impulse: bytes
@@ -76,13 +70,13 @@ class _Plan(beam.DoFn):
     ]:
         with activity("planning"):
             listing = read_listing(self.folder)
-            if listing is None or listing.digest != self.request.digest:
+            if listing is None or listing.digest != self.digest:
                 raise InputError(
                     f"{self.folder.path} does not hold this run's listing of the input; run the "
                     "same command again"
                 )
             files = listing.files
-            specs = partial(plan_blocks, files, self.request.block_bytes)
+            specs = partial(plan_blocks, files, self.block_bytes)
             for blocks in packed_blocks(begun_blocks(self.folder, specs())):
                 is_packed = isinstance(blocks, bytes)
                 yield blocks if is_packed else beam.pvalue.TaggedOutput("begun", blocks)

@@ -2,7 +2,6 @@
 
 import time
 from functools import partial
-from typing import NamedTuple
 
 import apache_beam as beam
 
@@ -16,7 +15,7 @@ from bert_embed.transforms.bigquery.read import ReadTable
 from bert_embed.transforms.blocks import DocumentBlock, TokenBlock
 from bert_embed.transforms.deleted import WriteDeleted
 from bert_embed.transforms.examples import example_files
-from bert_embed.transforms.increments import CompareKeys, compare_documents
+from bert_embed.transforms.increments import CompareKeys
 from bert_embed.transforms.infer import BlockModelHandler, EmbedBlocks
 from bert_embed.transforms.ledger import judged_changes
 from bert_embed.transforms.plan import PlanBlocks
@@ -27,15 +26,6 @@ from bert_embed.transforms.tokenize import TokenizeBlocks
 from bert_embed.transforms.write import WriteParts, write_vectors
 
 INFERENCE_TIMEOUT = 600.0  # seconds without a finished batch after which a block fails
-
-
-class JobInput(NamedTuple):
-    """The output of plan, read and tokenize, from which the rest of a graph is built."""
-
-    tokens: beam.PCollection  # TokenBlocks to embed or write
-    finished: tuple[beam.PCollection, ...]  # block records that earlier attempts wrote
-    planned: beam.PCollection  # the one PlannedWork
-    changes: beam.PCollection | None = None  # by bucket, where earlier outputs are compared with
 
 
 def build(
@@ -106,8 +96,16 @@ def model_handler(run: EmbedRun, place: str) -> BlockModelHandler:
     )
 
 
-def job_input(pipeline: beam.Pipeline, run: EmbedRun, place: str) -> JobInput:
-    """Adds plan, read and tokenize to a pipeline; examples are read after it."""
+def job_input(
+    pipeline: beam.Pipeline, run: EmbedRun, place: str
+) -> tuple[
+    beam.PCollection, tuple[beam.PCollection, ...], beam.PCollection, beam.PCollection | None
+]:
+    """Adds plan, read and tokenize to a pipeline; examples are read after it.
+
+    Gives TokenBlocks to embed or write, block records that earlier attempts wrote, the one
+    PlannedWork, and by bucket what changed, where earlier outputs are compared with.
+    """
     keys, work, skipped = run.keys, run.work, run.options.skip_blocks
 
     def tokens(documents: beam.PCollection) -> beam.PCollection:
@@ -117,13 +115,11 @@ def job_input(pipeline: beam.Pipeline, run: EmbedRun, place: str) -> JobInput:
         return documents | "Tokenize" >> tokenize
 
     if work.table is not None:
-        compare = None if keys is None else partial(compare_documents, keys)
+        compare = None if keys is None else CompareKeys(keys)
         settings = run.output, run.fingerprint, work.part_docs, compare
         table = pipeline | "Read table" >> ReadTable(work.table, *settings)
-        finished = (table["finished"],)
-        return JobInput(
-            tokens(table["documents"]), finished, table["planned"], table.get("changes")
-        )
+        documents = tokens(table["documents"])
+        return documents, (table["finished"],), table["planned"], table.get("changes")
     read_parts = partial(
         parts_of,
         part_docs=work.part_docs,
@@ -131,15 +127,15 @@ def job_input(pipeline: beam.Pipeline, run: EmbedRun, place: str) -> JobInput:
         columns=work.columns,
         windows=work.reading is None or work.reading.windows,
     )
-    plan = pipeline | "Plan" >> PlanBlocks(run.request, run.fingerprint, read_parts)
+    parts = run.folder, run.fingerprint
+    plan = pipeline | "Plan" >> PlanBlocks(*parts, work.digest, work.block_bytes, read_parts)
     specs, changes = plan["specs"], None
     if keys is not None:
         specs, changes = (specs, plan["begun"]) | "Keys" >> CompareKeys(keys)
-    parts = run.folder, run.fingerprint
     if work.reading is not None:
         read = partial(work.read, skip_blocks=skipped)
         blocks, finished = read_unfinished(specs, *parts, read, TokenBlock)
     else:
         documents, finished = read_unfinished(specs, *parts, work.read, DocumentBlock)
         blocks = tokens(documents)
-    return JobInput(blocks, (plan["finished"], finished), plan["planned"], changes)
+    return blocks, (plan["finished"], finished), plan["planned"], changes

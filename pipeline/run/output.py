@@ -13,7 +13,7 @@ from bert_embed.base.threads import in_parallel
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.results.names import output_name, part_of
+from bert_embed.results.names import RUN_FILE, output_name, part_of
 from bert_embed.results.outputs import output_folders, read_run
 from bert_embed.results.run_record import RunRecord, is_of_run, parse_record
 from bert_embed.storage.files import absolute, check_writable, is_remote, read_bytes
@@ -46,11 +46,12 @@ class OutputState:
     @cached_property
     def _read(self) -> tuple[RunRecord | None, bool]:
         with self.errors():
-            data = read_bytes(self.folder.record)
+            path = self.folder.path_of(RUN_FILE)
+            data = read_bytes(path)
             if data is None or is_torn(data):
                 return None, data is not None
             try:
-                return parse_record(data, self.folder.record), False
+                return parse_record(data, path), False
             except InputError as error:
                 # Another program may have a run.json, too.
                 if self._overwrite and (is_of_run(data) or self.folder.recorded_parts()):

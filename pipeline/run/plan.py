@@ -21,7 +21,6 @@ from bert_embed.pipeline.run.summary import rows_text, skipped_text, suffix_coun
 from bert_embed.pipeline.runners.options import RunnerOptions
 from bert_embed.results.chain import EarlierOutput
 from bert_embed.results.files import EXAMPLES, FORMATS
-from bert_embed.results.names import copied_columns
 from bert_embed.results.run_record import Goal, QueryRows
 from bert_embed.settings import TextSpec, VectorSpec
 from bert_embed.text.tokenizer import load_tokenizer
@@ -41,7 +40,6 @@ from bert_embed.transforms.parts import (
     PlannedWork,
     default_block_bytes,
 )
-from bert_embed.transforms.plan import PlanRequest
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.examples import ExampleReading, first_examples
 from bert_embed.transforms.read.lines import Lines, first_lines, utf8_detail
@@ -227,11 +225,6 @@ class EmbedRun:
         return self.work.fingerprint
 
     @property
-    def request(self) -> PlanRequest:
-        """From what workers plan the run."""
-        return PlanRequest(self.work.block_bytes, self.source.digest, self.output)
-
-    @property
     def keys(self) -> KeySettings | None:
         """How the ids of the documents are compared; None if they are not."""
         work, skipped = self.work, self.work.skipped
@@ -239,8 +232,8 @@ class EmbedRun:
             return None
         keys = self.source.documents + sum(output.documents for output in skipped.outputs)
         buckets = min(keys // BUCKET_KEYS + 1, _MOST_BUCKETS)
-        keeper = self.folder if skipped.is_chain else None
-        return KeySettings(skipped.sources, buckets, work.read, keeper)
+        keeper, read = self.folder if skipped.is_chain else None, None if work.table else work.read
+        return KeySettings(skipped.sources, buckets, read, keeper)
 
     @property
     def keeps_texts(self) -> bool:
@@ -390,7 +383,6 @@ def estimated_size(
     return text_size + FORMATS[options.output_format].size(*sizes)
 
 
-_SUFFIXES = (".csv", ".json", ".jsonl", ".npy", ".npz", ".parquet", ".tfrecord", ".txt")
 # Suffixes of texts of which a good part are no words.
 _MARKUP = {"htm", "html", "rtf", "xhtml", "xml"}
 
@@ -404,8 +396,7 @@ def plan_lines(run: EmbedRun) -> list[str]:
     )
     rows = rows_text(work.text_spec.to_dict())
     rows += f", prompt {work.text_spec.prompt!r}" if work.text_spec.prompt else ""
-    folder = " (a folder)" if run.output.endswith(_SUFFIXES) else ""
-    written = f"to {run.output}{folder}, about {shown_bytes(run.bytes)}"
+    written = f"to {run.output}, about {shown_bytes(run.bytes)}"
     notes = list(_prompt_notes(run))
     is_pooled = options.pooling is None and run.kind != "examples"
     if is_pooled and not work.bundle.names_pooling:
@@ -422,7 +413,6 @@ def plan_lines(run: EmbedRun) -> list[str]:
     for one in work.earlier:
         part = "" if one.complete else " (an unfinished run: its finished blocks count)"
         notes.append(f"without what {one.place} has with the same text{part}")
-    notes += islice(_column_notes(work), 1)
     layers = f"layers {','.join(map(str, spec.layers))} {spec.layer_combine}"
     parts = [layers] * ("dense" in work.text_spec.vectors)
     parts += [KINDS[kind].words(work.metadata, unit) for kind in work.text_spec.kinds]
@@ -565,18 +555,6 @@ def _looks_like_csv(start: bytes) -> bool:
         if 1 < len(names) <= second.count(mark) + 1 and {b"text", b"id"} & {*names}:
             return True
     return False
-
-
-def _column_notes(work: Work) -> Iterator[str]:
-    """Names earlier outputs with other columns, beside which no export takes this one."""
-    ours = copied_columns(work.metadata, work.columns.extra.names if work.columns.extra else ())
-    for earlier in work.earlier:
-        if earlier.columns not in (None, ours):
-            theirs, own = (", ".join(names) or "none" for names in (earlier.columns or (), ours))
-            yield (
-                f"note: the text and extra columns of {earlier.place} are {theirs}, those of this "
-                f"run {own}: exports take both together only if they are the same"
-            )
 
 
 _UNNAMED_POOLING = (

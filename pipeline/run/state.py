@@ -105,7 +105,7 @@ def _input(run: EmbedRun) -> RunInput:
     return RunInput(
         patterns=tuple(hide_in(run.source.patterns)),
         format=run.options.input_format,
-        listing=run.request.digest,
+        listing=run.work.digest,
         files=len(paths),
         paths=tuple(hide_in(paths)) if len(paths) <= _MOST_PATHS else None,
         skipped_files=run.source.listing.skipped,
@@ -195,7 +195,7 @@ def _make_room(run: EmbedRun, state: OutputState) -> None:
         if standing == "empty" or (standing == "void" and _must_be_emptied(run, state)):
             folder.remove_all()
         elif standing == "void":
-            remove([folder.record])
+            remove([folder.path_of(RUN_FILE)])
         elif standing == "reopened":
             again, blocks = {*failed_parts(run, state)}, _unskipped_blocks(run, state)
             for part in state.parts:
@@ -303,7 +303,8 @@ def _claim(run: EmbedRun, state: OutputState) -> RunRecord | None:
         first = first_record(run)
         # The record comes first: what else is written would belong to whoever has the folder.
         run.folder.prepare()
-        if record is None and not create_exclusive(run.folder.record, first.to_json()):
+        path = run.folder.path_of(RUN_FILE)
+        if record is None and not create_exclusive(path, first.to_json()):
             return None
         if run.work.table is None:
             write_listing(run.folder, run.source.stored)

@@ -7,7 +7,7 @@ in this program; they are shuffled once more where documents are compared with e
 
 import json
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -99,7 +99,7 @@ class ReadTable(Step):
     output: str
     run: str
     part_docs: int
-    compare: Callable[..., tuple[beam.PCollection, beam.PCollection]] | None = None
+    compare: beam.PTransform | None = None
 
     def expand(self, begin: beam.pvalue.PBegin):  # a dict has no type that Beam would check
         request = begin | "Request" >> beam.Create([self.request])
@@ -118,7 +118,7 @@ class ReadTable(Step):
             documents = whole | "Documents" >> beam.FlatMap(
                 _whole_blocks, self.request, self.part_docs
             )
-            specs, changes = self.compare(specs, documents)
+            specs, changes = (specs, documents) | "Compare" >> self.compare
         # Not CoGroupByKey, which shows its elements in messages.
         blocks = (
             (rows, specs | "Key" >> beam.Map(_keyed, self.request))
