@@ -37,19 +37,13 @@ _logger = logging.getLogger(__name__)
 _OTHER_NAMES = OTHER_NAMES | {"batch_size": "batch_tokens"}  # of which Python says more
 
 
-class UnknownFlags(UsageError):
-    """Flags do not exist; `flags` has each with the one that may be meant, or None."""
+class UnknownFlag(UsageError):
+    """A flag does not exist; `nearest` is the one that may be meant, or None."""
 
-    def __init__(self, flags: Mapping[str, str | None], program: str) -> None:
-        hints = {
-            name: f"did you mean {nearest}?" if nearest else f"see {program} --help"
-            for name, nearest in flags.items()
-        }
-        shown = ", ".join(f"{name} ({hint})" for name, hint in hints.items())
-        if len(hints) == 1:
-            [shown] = (f"{name}; {hint}" for name, hint in hints.items())
-        super().__init__(f"unknown flag{'s:' if len(hints) > 1 else ''} {shown}")
-        self.flags = flags
+    def __init__(self, name: str, nearest: str | None, program: str) -> None:
+        hint = f"did you mean {nearest}?" if nearest else f"see {program} --help"
+        super().__init__(f"unknown flag {name}; {hint}")
+        self.name, self.nearest = name, nearest
 
 
 def nearest_flag(word: str, flags: Sequence[str], only_typos: bool = False) -> str | None:
@@ -93,24 +87,22 @@ def _check_words(
     ours, called = _words_of(flags), f"{program()} {command}"
     # What `embed` has, and this command does not, is no typo.
     of_embed = [f"--{name}" for name in FLAGS]
-    named = [name for name in _names(words) if name not in of_embed]
-    typos = {name: nearest_flag(name, ours, only_typos=True) for name in named}
-    if mistyped := {name: near for name, near in typos.items() if near and near != name}:
-        raise UnknownFlags(mistyped, called)  # so nobody waits for the import of Beam
+    for name in _names(words):
+        near = None if name in of_embed else nearest_flag(name, ours, only_typos=True)
+        if near and near != name:
+            raise UnknownFlag(name, near, called)  # so nobody waits for the import of Beam
     beam_parser = _beam_parser()
     _, unknown = beam_parser.parse_known_args(list(words))
-    of_beam, wrong = list(beam_parser._option_string_actions), dict[str, str | None]()
+    of_beam = list(beam_parser._option_string_actions)
     for name in _names(unknown):
         if not job.is_portable:
             near = nearest_flag(name, [*ours, *of_beam], only_typos=True)
-            wrong[name] = None if name in of_embed else near or nearest_flag(name, ours)
+            near = None if name in of_embed else near or nearest_flag(name, ours)
+            raise UnknownFlag(name, near, called)
         # A job server's own flags, which only it knows, are passed on.
-        elif similar := difflib.get_close_matches(name, of_beam, 1, _TYPO_OF_BEAM):
-            wrong[name] = similar[0]
-        elif nearest_flag(name, of_embed, only_typos=True):
-            wrong[name] = None
-    if wrong:
-        raise UnknownFlags(wrong, called)
+        similar = difflib.get_close_matches(name, of_beam, 1, _TYPO_OF_BEAM)
+        if similar or nearest_flag(name, of_embed, only_typos=True):
+            raise UnknownFlag(name, similar[0] if similar else None, called)
     for word, before in zip(unknown, ("", *unknown), strict=False):
         if not word.startswith("-") and not (before.startswith("--") and "=" not in before):
             raise _stands_alone(word, flags, command)
@@ -393,7 +385,7 @@ def read_command(kind: type[Chosen], command: str, arguments: Sequence[str]) -> 
             raise _stands_alone(words[0], taken(kind, command), command)
         [word] = _names(words[:1])
         nearest = nearest_flag(word, list(parser._option_string_actions))
-        raise UnknownFlags({word: nearest}, parser.prog)
+        raise UnknownFlag(word, nearest, parser.prog)
     values = vars(namespace)
     return read_options(kind, command, values, words, values.pop("config", None))
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypedDict
 from bert_embed.base.errors import InputError, SettingError, StorageError, error_text, is_passing
 from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.errors import NoAnswer, UsageError
-from bert_embed.pipeline.options.command_line import UnknownFlags, beam_words, read_options
+from bert_embed.pipeline.options.command_line import UnknownFlag, beam_words, read_options
 from bert_embed.pipeline.options.commands import CompareOptions, ExportOptions, SearchOptions
 from bert_embed.pipeline.options.embed import FLAGS, Options
 from bert_embed.pipeline.options.flags import flags_of, items_of, one_text
@@ -101,12 +101,9 @@ def options_of_call(values: Mapping[str, Any]) -> Options:
         ours["input"] = _files(ours["input"])
     try:
         return read_options(Options, "embed", ours, words, values.get("config"))
-    except UnknownFlags as error:  # as Python spells them
-        hints = (
-            f"unknown flag {name}; did you mean {near}?" if near else f"unknown flag {name}"
-            for name, near in error.flags.items()
-        )
-        raise UsageError(", ".join(hints).replace("--", "")) from None
+    except UnknownFlag as error:  # as Python spells it
+        hint = f"; did you mean {error.nearest}?" if error.nearest else ""
+        raise UsageError(f"unknown flag {error.name}{hint}".replace("--", "")) from None
 
 
 def _beam_args(value: Any) -> list[str]:

@@ -71,7 +71,7 @@ REFUSED = [
     ("--output=bq://project.texts.vectors", "give --output_format bigquery and the table"),
     ("--output=hdfs://nodes/a", "hdfs://nodes/a: files are read and written on this machine, gs:"),
     ("--text_column a --text-column=b", "given twice; join the values with a comma: a,b\n"),
-    ("--input_file=a --init_checkpoint c", "--init_checkpoint (did you mean --model?)"),
+    ("--init_checkpoint c", "unknown flag --init_checkpoint; did you mean --model?"),
     ("-num_worker 4", "unknown flag -num_worker; did you mean --threads?"),
     ("search DIR one --top_k=3", "unknown flag --top_k; did you mean --k?"),
     ("embed --output={folder}/out", "--input is missing"),
