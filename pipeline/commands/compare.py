@@ -13,7 +13,7 @@ from bert_embed.base.arrays import unit
 from bert_embed.base.errors import InputError, SettingError, counted, required
 from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.models.heads.vectors import joined
-from bert_embed.pipeline import searched
+from bert_embed.pipeline.commands import search as searched
 from bert_embed.pipeline.console import answer, answer_json
 from bert_embed.pipeline.errors import ExitCode
 from bert_embed.pipeline.options.commands import SAMPLE, CompareOptions

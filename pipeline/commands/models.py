@@ -3,15 +3,16 @@
 import json
 import math
 import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bert_embed.base.environment import requires
-from bert_embed.base.errors import InputError, counted, shown_bytes
+from bert_embed.base.errors import InputError, counted
 from bert_embed.bundle.bundle import AGAIN, METADATA, WEIGHTS, Bundle
 from bert_embed.bundle.find import resolve_model
 from bert_embed.models.encoder import EncoderConfig
-from bert_embed.models.static import NO_LIMIT
 from bert_embed.pipeline.console import answer, answer_json, say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError
 from bert_embed.pipeline.options.commands import (
@@ -21,9 +22,6 @@ from bert_embed.pipeline.options.commands import (
     ModelVerifyOptions,
 )
 from bert_embed.text.tokenizer import load_tokenizer
-
-if TYPE_CHECKING:
-    from bert_embed.backends.probe import Verification
 
 
 def run_import(options: ModelImportOptions) -> int:
@@ -71,12 +69,13 @@ def run_inspect(options: ModelInspectOptions) -> int:
         for row, place in zip(tokens, places, strict=True):
             answer(f"{row['token']:<{width}}  {row['id']:>6}  {place}".rstrip())
         return ExitCode.DONE
-    bundle = resolve_model(options.model)
-    facts = model_facts(bundle)
+    facts = model_facts(resolve_model(options.model))
     if options.json:
         answer_json(*_json_lines(facts))
     else:
-        answer(*_table(bundle, facts))
+        rows = [*_rows(facts)]
+        width = max(len(name) for name, _ in rows)
+        answer(*(f"{name:<{width}}  {value}" for name, value in rows))
     return ExitCode.DONE
 
 
@@ -92,7 +91,8 @@ def run_verify(options: ModelVerifyOptions) -> int:
             raise
         return _damaged(str(error))
     if options.json:
-        answer_json(*_json_lines(_figures(bundle, verification)))
+        figures = {"files": len(bundle.files), **asdict(verification)}
+        answer_json(*_json_lines(figures | {"problem": verification.problem}))
     elif verification.outputs:
         say(
             f"{bundle.path}: {counted(len(bundle.files), 'file')} unchanged; "
@@ -106,19 +106,6 @@ def run_verify(options: ModelVerifyOptions) -> int:
     )
 
 
-def _figures(bundle: Bundle, verification: "Verification") -> dict[str, Any]:
-    return {
-        "files": len(bundle.files),
-        "damaged": list(verification.damaged),
-        "same_tokens": verification.same_tokens,
-        "same_model": verification.same_model,
-        "compared": list(verification.outputs),
-        "max_difference": verification.max_difference if verification.outputs else None,
-        "least_cosine": verification.least_cosine if verification.outputs else None,
-        "problem": verification.problem,
-    }
-
-
 def _damaged(problem: str) -> int:
     advice = "" if problem.endswith(AGAIN) else f"; {AGAIN}"
     warn(f"error: {problem}{advice}")
@@ -127,78 +114,33 @@ def _damaged(problem: str) -> int:
 
 def model_facts(bundle: Bundle) -> dict[str, Any]:
     """Returns facts about a model without loading it, as JSON-able values."""
-    said = bundle.described()
-
-    def of(*names: str) -> dict[str, Any]:
-        return {name: said[name] for name in names}
-
     return {
         "path": bundle.path,
-        **of("fingerprint", "config"),
+        **bundle.described(),
         "parameters": sum(map(math.prod, bundle.tensor_shapes().values())),
         "weight_bytes": bundle.sizes()[WEIGHTS],
-        **of("has_pooler", "tokenizer", "max_seq_length", "defaults"),
         "width": bundle.defaults.width(bundle.config),
-        **of("dense", "token_dense", "heads", "default_vectors", "similarity", "top_k"),
-        **of("prompts", "default_prompt", "source"),
     }
 
 
-def _json_lines(facts: dict[str, Any]) -> list[str]:
-    return json.dumps(facts, indent=2, ensure_ascii=False).split("\n")
+def _json_lines(facts: Any, indent: int | None = 2) -> list[str]:
+    return json.dumps(facts, indent=indent, ensure_ascii=False).split("\n")
 
 
-def _table(bundle: Bundle, facts: dict[str, Any]) -> list[str]:
-    """The facts for reading, one a line."""
-    config, spec = bundle.config, bundle.defaults
-    modules = [*(f"of tokens {module}" for module in bundle.token_dense), *map(str, bundle.dense)]
-    parts = [f"layers {','.join(map(str, spec.layers))} {spec.layer_combine}", spec.pooling]
-    parts += ["special tokens counted" if spec.pool_special_tokens else "no special tokens"]
-    parts += [] if spec.pool_prompt else ["no prompt"]
-    parts += ["unit length"] if spec.normalize else []
-    parts += ["then cut"] if spec.dim_last else []
-    rows = {
-        "model": bundle.path,
-        "fingerprint": bundle.fingerprint,
-        "encoder": _layers(
-            config,
-            f"{config.num_attention_heads} heads, inner {config.intermediate_size}, "
-            f"{config.hidden_act}, {'a' if bundle.has_pooler else 'no'} pooler",
-        ),
-        "size": f"{facts['parameters']:,} parameters, {shown_bytes(facts['weight_bytes'])}",
-        "vocabulary": f"{config.vocab_size:,} entries",
-        "tokenizer": _tokenizer(bundle),
-        "length": _length(bundle.max_seq_length, config.max_position_embeddings),
-        "vectors": f"{', '.join(parts)}: {facts['width']} numbers",
-        "compared by": {"cosine": "cosine", "dot": "dot product"}.get(
-            bundle.similarity, f"{bundle.similarity} distance"
-        ),
-        "dense modules": ", ".join(modules) or "none",
-        "kinds": ", ".join(
-            f"{kind}{' (default)' if kind in bundle.default_vectors else ''}"
-            for kind in ("dense", *bundle.heads)
-        ),
-        "prompts": ", ".join(
-            f"{name}{' (default)' if name == bundle.default_prompt else ''} {text!r}"
-            for name, text in bundle.prompts.items()
-        )
-        or "none",
-        "source": bundle.source or "unknown",
-    }
-    width = max(map(len, rows))
-    return [f"{name:<{width}}  {value}" for name, value in rows.items()]
+def _rows(facts: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    """The facts one by one, those within others by names with dots: texts, or as JSON."""
+    for name, value in facts.items():
+        if isinstance(value, dict) and value:
+            yield from _rows(value, f"{above}{name}.")
+        else:
+            said = value if isinstance(value, str) and value else _json_lines(value, None)[0]
+            yield f"{above}{name}", said
 
 
 def _layers(config: EncoderConfig, details: str) -> str:
     if not config.num_hidden_layers:
         return f"a table of {config.hidden_size}, no layers"
     return f"{config.num_hidden_layers} layers of {config.hidden_size}, {details}"
-
-
-def _length(length: int, most: int) -> str:
-    if length == NO_LIMIT:
-        return "any number of tokens"
-    return f"{length} tokens, at most {'any number' if most == NO_LIMIT else most}"
 
 
 def _tokenizer(bundle: Bundle) -> str:

@@ -76,7 +76,7 @@ def test_help_and_mistyped_flags_are_light(words, absent):
     [
         (["search", "{output}", "a vault"], "money of the vault"),
         (["compare", "{output}", "{copy}"], "overlap of the first"),
-        (["model", "inspect", "{model}"], "prompts        none\n"),
+        (["model", "inspect", "{model}"], "default_prompt  "),
     ],
 )
 def test_light_commands_import_neither_beam_nor_pandas(words, shown, output, tiny_bundle, tmp_path):

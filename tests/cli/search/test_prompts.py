@@ -125,4 +125,5 @@ def test_search_compares_as_the_model_does(tmp_path, run, found, command):
     assert scores(found(output, "find banks")) == wanted
     (output / "run.json").write_text(json.dumps(described))  # as of a run of an earlier version
     assert scores(found(output, "find banks")) == wanted
-    assert "compared by    euclidean distance" in command("model", "inspect", model).out
+    facts = json.loads(command("model", "inspect", model, "--json").out)
+    assert facts["similarity"] == "euclidean"
