@@ -17,7 +17,7 @@ from bert_embed.pipeline.console import hide_secrets
 from bert_embed.pipeline.report.content import Texts, report_content
 from bert_embed.pipeline.report.sample import Run
 from bert_embed.storage.files import is_remote, sweep_temporary, write_whole
-from bert_embed.transforms.output_folder import OutputFolder, is_foreign_page
+from bert_embed.transforms.output_folder import REPORT_PAGE, OutputFolder, is_foreign_page
 
 MOST_BYTES = 4_800_000
 _PROGRAMS = (  # one program, in this order
@@ -110,13 +110,13 @@ def write_page(
 
     Without a path it is that of the page in the output.
     """
-    folder = run.folder
-    if path is None and is_foreign_page(folder.path):
+    folder, page_path = run.folder.path, run.folder.path_of(REPORT_PAGE)
+    if path is None and is_foreign_page(folder):
         raise InputError(
-            f"{folder.page} is not a report of this program; give it another name, or `report` "
+            f"{page_path} is not a report of this program; give it another name, or `report` "
             "another --output"
         )
-    path = path or folder.page
+    path = path or page_path
     data = page(report_content(run, projection, texts_of))
     shows_more = texts_of is not None and not run.record.settings.get("keep_text")
     write_whole(path, lambda file: file.write(data), mode=_PRIVATE_MODE if shows_more else _MODE)
@@ -157,6 +157,6 @@ def report_after_run(
     except Exception as error:  # noqa: BLE001 - no finished run may fail for its page
         why = hide_secrets(" ".join(str(error).split()))
         tell(
-            f"warning: {folder.page} was not written ({type(error).__name__}: {why}); the run is "
-            f"complete, `bert-embed report {folder.path}` tries again"
+            f"warning: {folder.path_of(REPORT_PAGE)} was not written ({type(error).__name__}: "
+            f"{why}); the run is complete, `bert-embed report {folder.path}` tries again"
         )
