@@ -218,7 +218,6 @@ def run_job(attempt: Attempt, record: RunRecord) -> None:
     """Runs a job on its runner; JobGoesOn if it goes on, as with --no_wait_until_finish."""
     run, job = attempt.run, attempt.run.job
     words = list(job.beam_args) if job.runs_here else completed_flags(job, attempt.identity)
-    warn(*state.overlap_lines(run))
     bundle = bundle_for_workers(run.work.bundle, run.options.model, job)
     graph = partial(build, run=run, record=record, place=bundle.path)
 

@@ -16,7 +16,6 @@ this run           same            it rewrites run.json, finished blocks are kep
                                    which the model failed, same
 """
 
-import glob
 import importlib.metadata
 import platform
 from collections.abc import Iterator
@@ -24,14 +23,14 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Literal
 
-from bert_embed.base.errors import InputError, counted_of
+from bert_embed.base.errors import counted_of
 from bert_embed.pipeline.console import hide_in, hide_in_flags, hide_secrets
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options.embed import FLAGS
 from bert_embed.pipeline.run.output import OutputState
 from bert_embed.pipeline.run.plan import EmbedRun
 from bert_embed.pipeline.run.summary import embedded_nothing, is_final, problem_of
-from bert_embed.results.chain import earlier_of, earlier_runs, write_chain
+from bert_embed.results.chain import earlier_of, write_chain
 from bert_embed.results.files import EXAMPLES
 from bert_embed.results.names import RUN_FILE, output_name, part_of
 from bert_embed.results.run_record import (
@@ -41,10 +40,8 @@ from bert_embed.results.run_record import (
     RunRecord,
     change_record,
     now,
-    read_record,
 )
-from bert_embed.storage.files import create_exclusive, join, list_matching, remove, write_bytes
-from bert_embed.storage.local import FileInfo
+from bert_embed.storage.files import create_exclusive, join, remove, write_bytes
 from bert_embed.transforms.bigquery.load import has_load_job, is_loaded
 from bert_embed.transforms.examples import ExampleSettings
 from bert_embed.transforms.ledger import listing_hash, read_block_record, withheld
@@ -66,7 +63,6 @@ _PACKAGES = (
 _LIMITED = {"files", "bytes", "paths", "listing"}  # keys of `input` that --limit changes
 _COLUMNS = {"text_column", "id_column", "text_b_column", "extra_columns"}  # by flags or records
 _MOST_PATHS = 20  # of the input that are listed by name
-_MOST_BESIDE = 20  # records of other runs that are read, the newest
 
 
 def first_record(run: EmbedRun) -> RunRecord:
@@ -125,32 +121,6 @@ def _versions() -> dict[str, str]:
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     return versions
-
-
-def overlap_lines(run: EmbedRun) -> Iterator[str]:
-    """Warnings of other runs that continue what this one continues, and that it does not name.
-
-    Each run looks beside the folders once its own record is there: of two at once one is told.
-    """
-    continued = {one.run: one.place for one in run.work.earlier if one.run is not None}
-    own = {run.output, *continued.values()}
-    files: list[FileInfo] = []
-    with suppress(InputError, OSError):  # an account may not be allowed to list what lies above
-        for above in sorted({folder.rpartition("/")[0] for folder in own} if continued else ()):
-            files += list_matching(above, [join(glob.escape(above), f"*/{RUN_FILE}")])
-    times = {file.path.rpartition("/")[0]: file.modified for file in files}
-    begun = max((times.get(place, 0.0) for place in continued.values()), default=0.0)
-    others = [place for place in times.keys() - own if times[place] >= begun]
-    for place in sorted(others, key=lambda place: times[place])[-_MOST_BESIDE:]:
-        with suppress(InputError, OSError):
-            record = read_record(place)
-            theirs = {one.run for one in earlier_runs(place, record)} if record else set()
-            if record and run.fingerprint not in theirs and (both := continued.keys() & theirs):
-                yield (
-                    f"warning: {place} ({record.status}) continues {continued[min(both)]}, too, "
-                    "and is not named here: what both runs embed stands in both. Embed one of them "
-                    "again with --overwrite, and with the other in --skip_existing"
-                )
 
 
 _Standing = Literal["free", "void", "other", "empty", "same", "reopened"]
