@@ -62,7 +62,6 @@ from bert_embed.transforms.increments import CHANGED
 from bert_embed.transforms.output_check import Problem
 from bert_embed.transforms.output_folder import REPORT_PAGE, OutputFolder
 
-_LONG_REPORT = 5.0  # seconds
 Tell = Callable[..., None]  # takes lines
 TellProgress = Callable[[str], None] | None  # None shows the progress to people
 
@@ -139,12 +138,9 @@ def _write_report(run: EmbedRun, record: RunRecord, anew: bool, tell: Tell) -> N
         return
     reported = Run(run.folder, record)
     texts_of = partial(sample_texts, reported) if report == "texts" else None
-    began = time.monotonic()
     # Than the one that may be there.
     is_other = record.options.get("report", DEFAULTS["report"]) != report
     report_after_run(reported, anew or is_other, tell, texts_of)
-    if (seconds := time.monotonic() - began) > _LONG_REPORT:
-        tell(f"the report took {seconds:.1f} s more")
 
 
 def _summary(run: EmbedRun, record: RunRecord, started: bool) -> list[str]:

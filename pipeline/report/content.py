@@ -111,7 +111,7 @@ def _of_vectors(
 ) -> dict[str, Any]:
     usable = usable_rows(sample.vectors)
     content: dict[str, Any] = {
-        "vectors": health(sample.vectors, record.settings, sample.repeated),
+        "vectors": health(sample.vectors, sample.repeated),
         "full_lengths": _full_lengths(sample),
         "sampled": {"rows": len(sample), "total": sample.total},
         "documents": _documents(sample, texts, usable),

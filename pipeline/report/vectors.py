@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,6 @@ from bert_embed.base.arrays import FINE, conditions, cosines, pair_cosines, unit
 _SEED_OF_PAIRS = 20_000
 _PAIRS = 20_000
 _BINS = 40
-_UNIT = 0.01  # how far from 1 a norm of normalized vectors may be once stored in few bits
 _ALIKE = 0.7  # mean cosine of random pairs above which vectors hardly tell texts apart
 _MANY_EQUAL = 0.1
 _FEW = 10  # vectors, which are alike by chance, and of which cosines tell nothing
@@ -36,26 +35,20 @@ def usable_rows(vectors: np.ndarray) -> np.ndarray:
     return np.flatnonzero(conditions(vectors) == FINE)
 
 
-def health(
-    vectors: np.ndarray, settings: Mapping[str, Any], repeated: int | None
-) -> dict[str, Any]:
-    """What the report says of float32 `[rows, width]`, with histograms of norms and cosines."""
+def health(vectors: np.ndarray, repeated: int | None) -> dict[str, Any]:
+    """What the report says of float32 `[rows, width]`, with a histogram of cosines."""
     usable = vectors[usable_rows(vectors)]
-    norms = np.sqrt(np.vecdot(usable, usable)) if len(usable) else np.empty(0)
     cosines = random_cosines(usable)
     bad = int((~np.isfinite(vectors)).any(axis=1).sum())
     zero = len(vectors) - len(usable) - bad
     rows = np.ascontiguousarray(vectors)  # of which some are equal to earlier ones, bit for bit
     equal = len(rows) - len({xxhash.xxh3_64_intdigest(row) for row in rows})
     findings = [_broken(bad, zero)]
-    if len(usable):
-        findings.append(_norms(norms, settings))
     if len(cosines):
         findings += [_cosines(cosines, len(usable)), _equal(equal, len(vectors), repeated)]
     return {
         "rows": len(vectors),
         "findings": [vars(finding) for finding in findings],
-        "norms": histogram(norms[:0] if _are_one(norms) else norms),
         "cosines": histogram(cosines),
         "mean_cosine": round(float(cosines.mean()), 4) if len(cosines) else None,
         "equal": equal,
@@ -93,34 +86,6 @@ def _broken(bad: int, zero: int) -> Finding:
         "here, and NaN in most databases.",
         bad == zero == 0,
     )
-
-
-def _norms(norms: np.ndarray, settings: Mapping[str, Any]) -> Finding:
-    low, middle, high = (float(norm) for norm in np.quantile(norms, (0, 0.5, 1)))
-    binary = settings["output_dtype"] == "ubinary"
-    # Several layers side by side, each of length 1, are longer.
-    cut = settings.get("dim_last", False)
-    unit = settings["normalize"] and settings["layer_combine"] != "stack" and not binary and not cut
-    if binary:
-        normal = "Stored as bits, read back as 1 and -1: all have the same length."
-    elif cut:
-        normal = "Cut after they were normalized, as the model says: shorter than 1."
-    elif unit:
-        normal = "These vectors are normalized: every length is 1, up to rounding."
-    elif settings["normalize"] and not binary:
-        normal = "The vector of each layer is normalized: all have the same length, up to rounding."
-    else:
-        normal = "Not normalized: lengths within a factor of about two are normal; use cosines."
-    healthy = abs(low - 1) < _UNIT and abs(high - 1) < _UNIT if unit else high < 10 * middle
-    value = f"{low:.4g} to {high:.4g}, median {middle:.4g}"
-    if _are_one(norms):
-        value = f"all {middle:.4g}"
-    return Finding("Length (norm)", value, normal, healthy)
-
-
-def _are_one(norms: np.ndarray) -> bool:
-    """Whether lengths differ by no more than rounding, of which no chart tells anything."""
-    return bool(len(norms)) and f"{norms.min():.4g}" == f"{norms.max():.4g}"
 
 
 def _cosines(cosines: np.ndarray, rows: int) -> Finding:

@@ -17,7 +17,6 @@ function vectorSection() {
   );
   const charts = [];
   if (vectors.cosines.counts.length) charts.push(histogram(vectors.cosines, "Cosines of random pairs"));
-  if (vectors.norms.counts.length) charts.push(histogram(vectors.norms, "Lengths of the vectors"));
   return section(
     "Health of the vectors",
     quiet(`From ${whole(vectors.rows)} vectors.`),

@@ -99,8 +99,6 @@ def test_the_health_is_that_of_the_vectors(page, output):
     unit = vectors / norms[:, None]
     every = (unit @ unit.T)[~np.eye(len(unit), dtype=bool)]
     assert health["mean_cosine"] == pytest.approx(every.mean(), abs=0.01)
-    assert health["norms"]["low"] == pytest.approx(norms.min(), rel=0.02)
-    assert sum(health["norms"]["counts"]) == len(ids)
     assert (health["not_finite"], health["zero"]) == (0, 0)
     assert all(each["normal"].endswith(".") for each in health["findings"])
 

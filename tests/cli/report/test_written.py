@@ -122,17 +122,12 @@ def test_a_page_of_many_long_texts_keeps_to_its_size(monkeypatch):
 
 
 def test_a_first_try_looks_healthy(run):
-    """A few documents that are alike raise no alarm, nor do stacked layers."""
+    """A few documents that are alike raise no alarm."""
     texts = [f"the bank of the red river and {n} stars of money" for n in range(9)]
     for count in (1, 2, 9):
         lines = {"in.txt": "\n".join([texts[0], *texts][:count])}
         output = run(lines, str(count), max_seq_length=8)
         assert all(each["healthy"] for each in content(output)["vectors"]["findings"])
-    flags = {"layers": "1,2", "layer_combine": "stack", "normalize": True}
-    output = run({"in.txt": "the bank\nof the red river\nstars\n"}, "stack", **flags)
-    found = {each["name"]: each for each in content(output)["vectors"]["findings"]}
-    assert found["Length (norm)"]["value"] == "all 1.414"
-    assert found["Length (norm)"]["healthy"]
 
 
 def test_a_book_as_one_document_adds_some_bins_to_the_lengths(run):
