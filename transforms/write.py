@@ -27,15 +27,17 @@ from bert_embed.transforms.parts import rejected_lines
 from bert_embed.transforms.steps import RedactErrors, count_block_record
 
 
-def vector_table(block: EmbeddingBlock, kind: str, settings: Mapping[str, Any]) -> pa.Table:
+def vector_table(
+    block: EmbeddingBlock, kind: str, settings: Mapping[str, Any], loads: bool = False
+) -> pa.Table:
     """A table with a row for each document: id, its vectors, num_tokens, ….
 
-    `settings` are what a run says of its vectors. Columns behind them are num_tokens,
-    num_tokens_full, truncated and text_hash. A window or chunk, nothing of which is cut, has a row
-    of its own for kinds that are `by_row`, and its number, `start` and `stop` instead of
-    `num_tokens_full`. Kept texts and extra columns come last.
+    `settings` are what a run says of its vectors, `loads` is as of `encoded`. Columns behind them
+    are num_tokens, num_tokens_full, truncated and text_hash. A window or chunk, nothing of which is
+    cut, has a row of its own for kinds that are `by_row`, and its number, `start` and `stop`
+    instead of `num_tokens_full`. Kept texts and extra columns come last.
     """
-    vectors, windows = encoded(KINDS[kind], block.of(kind), settings), block.windows
+    vectors, windows = encoded(KINDS[kind], block.of(kind), settings, loads), block.windows
     if windows is None or not KINDS[kind].by_row:
         facts = {
             "num_tokens": pa.array(block.num_tokens, pa.int32()),
@@ -150,7 +152,7 @@ def vector_files(
         place, rows = made.folder, len(block)
         if block.windows is not None and made.by_row:
             rows, place = len(block.windows.starts), made.place(block.windows.name)
-        table = vector_table(block, kind, metadata)
+        table = vector_table(block, kind, metadata, written.loads)
         write = written.writer(table, made, metadata)
         files |= folder.write(place, part.block, part.number, written.suffix, write, rows)
     return files

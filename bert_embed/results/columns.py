@@ -80,14 +80,17 @@ def arrow_type(described: Type) -> pa.DataType:
     return kind
 
 
-def encoded(kind: Kind, vectors: Any, settings: Settings) -> Columns:
-    """Returns the columns of vectors as `EmbeddingBlock` has them."""
+def encoded(kind: Kind, vectors: Any, settings: Settings, loads: bool = False) -> Columns:
+    """Returns the columns of vectors as `EmbeddingBlock` has them.
+
+    Where BigQuery `loads` them: those of `loaded_types`, without null for a missing vector.
+    """
     columns: Columns = {}
     splits = None
     for name, column in kind.columns(vectors, settings).items():
         splits = column.splits
         if kind.has_dtype and name == EMBEDDING:
-            columns |= _dense(column, output_dtype(settings))
+            columns |= _dense(column, output_dtype(settings), is_null=not loads)
         elif isinstance(column.values, np.ndarray):
             text = pa.string() if column.values.dtype == object else None
             columns[name] = pa.array(column.values, text)
@@ -99,11 +102,18 @@ def encoded(kind: Kind, vectors: Any, settings: Settings) -> Columns:
     if splits is None:
         return columns
     offsets = pa.array(splits, pa.int32())
+    if loads and kind.structs:
+        fields = [columns[name] for name in kind.structs]
+        structs = pa.StructArray.from_arrays(fields, list(kind.structs.values()))
+        columns = {kind.name: structs}
     return {name: pa.ListArray.from_arrays(offsets, values) for name, values in columns.items()}
 
 
-def _dense(column: Column, dtype: str) -> Columns:
-    """The vectors as lists, and scales; lists of fixed size cannot be null in Parquet."""
+def _dense(column: Column, dtype: str, is_null: bool) -> Columns:
+    """The vectors as lists, and scales; lists of fixed size cannot be null in Parquet.
+
+    A missing vector `is_null`, or an empty list.
+    """
     vectors, missing = column.values, column.missing
     coded = stored(vectors if missing is None else vectors[~missing], dtype)
     numbers, width = pa.array(coded.values.reshape(-1)), coded.values.shape[1]
@@ -112,7 +122,8 @@ def _dense(column: Column, dtype: str) -> Columns:
         lists = pa.FixedSizeListArray.from_arrays(numbers, width)
     else:
         offsets = pa.array(np.append(0, np.cumsum(~missing) * width), pa.int64())
-        lists = pa.LargeListArray.from_arrays(offsets, numbers, mask=pa.array(missing))
+        mask = pa.array(missing) if is_null else None
+        lists = pa.LargeListArray.from_arrays(offsets, numbers, mask=mask)
         if scale is not None:
             scale = np.zeros(len(missing), np.float32)
             scale[~missing] = coded.scale
@@ -167,28 +178,6 @@ def loaded_types(kind: Kind, settings: Settings) -> dict[str, pa.DataType]:
         structs = {field: values[name] for name, field in kind.structs.items()}
         return {kind.name: pa.list_(pa.struct(structs))}
     return values if kind.by_row else {kind.folder: pa.list_(pa.struct(values))}
-
-
-def loadable(table: pa.Table, kind: Kind) -> pa.Table:
-    """Returns a table with the columns of `loaded_types` instead of those of `encoded`."""
-    if kind.structs:
-        lists = [table[column].combine_chunks() for column in kind.structs]
-        values = [column.values for column in lists]
-        structs = pa.StructArray.from_arrays(values, list(kind.structs.values()))
-        column = pa.ListArray.from_arrays(lists[0].offsets, structs)
-        return table.drop_columns(list(kind.structs)).add_column(1, kind.name, column)
-    if kind.by_row:
-        return table
-    lists = table[kind.folder].combine_chunks()
-    units = lists.values
-    fields = {field.name: units.field(field.name) for field in units.type}
-    vectors = fields[EMBEDDING]
-    if not pa.types.is_large_list(vectors.type):  # none is missing
-        return table
-    fields[EMBEDDING] = pa.LargeListArray.from_arrays(vectors.offsets, vectors.values)
-    structs = pa.StructArray.from_arrays(list(fields.values()), list(fields))
-    filled = pa.LargeListArray.from_arrays(lists.offsets, structs)
-    return table.set_column(table.column_names.index(kind.folder), kind.folder, filled)
 
 
 def lists_of(structs: pa.ListArray, names: Sequence[str]) -> Columns:
@@ -324,8 +313,7 @@ def write_parquet(file: BinaryIO, table: pa.Table, kind: Kind, settings: Setting
 
 
 def write_loadable(file: BinaryIO, table: pa.Table, kind: Kind, settings: Settings) -> None:
-    """Writes float32 vectors as BigQuery loads them: no null id, lists or structs for vectors."""
-    table = loadable(table, kind)
+    """Writes float32 vectors that are `encoded` as BigQuery loads them, and no null id."""
     never_null = table.schema.set(0, table.schema.field("id").with_nullable(False))
     _write_table(file, table.cast(never_null), settings, packed=False)
 
