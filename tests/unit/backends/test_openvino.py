@@ -46,7 +46,7 @@ def test_a_vector_is_the_same_bits_whatever_its_neighbours(encoder_of, precision
     alone = np.concatenate([encoder.encode([text]) for text in TEXTS])
     for found in (alone, encoder_of(precision, 3).encode(TEXTS)):
         np.testing.assert_array_equal(found, wanted)
-    for batch_tokens in (33, 128, 1 << 14):
+    for batch_tokens in (33, 1 << 14):
         found = encoder.encode(TEXTS[::-1], batch_tokens=batch_tokens)[::-1]
         np.testing.assert_array_equal(found, wanted)
     settings = {"layers": [2, -1], "layer_combine": "concat"}
@@ -94,7 +94,7 @@ def test_threads_and_forked_processes_compute_the_same(encoder_of, precision):
     encoder = encoder_of(precision, 2)
     wanted = encoder.encode(TEXTS)
     with ThreadPoolExecutor(4) as pool:
-        for found in pool.map(encoder.encode, [TEXTS] * 8):
+        for found in pool.map(encoder.encode, [TEXTS] * 4):
             np.testing.assert_array_equal(found, wanted)
     fork = multiprocessing.get_context("fork")
 

@@ -234,7 +234,7 @@ def test_golden_texts_have_the_ids_of_google_research(vocab, lower_case, max_wor
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("lower_case", "max_word_chars"), SETTINGS)
+@pytest.mark.parametrize(("lower_case", "max_word_chars"), [SETTINGS[0], SETTINGS[-1]])
 def test_generated_texts_have_the_ids_and_offsets_of_the_reference(
     wide, lower_case, max_word_chars
 ):
