@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -180,54 +180,22 @@ _VALUE = "VARIABLE_VALUE"
 _OTHER_EXPORT = "take version 3 or later of the model, or the checkpoint that it was made from"
 
 
-@dataclass(frozen=True)
-class SavedModel:
-    """What the files of a TensorFlow 2 SavedModel say."""
+def _read_variables(
+    root: Path, nodes: Any, functions: Iterable[Any]
+) -> tuple[dict[str, np.ndarray], bool | None]:
+    """Returns the variables that functions read, by name, and `do_lower_case`, None without one."""
+    import tensorflow as tf
 
-    root: Path
-    variables: Mapping[str, np.ndarray]  # arrays that its call reads, by name; none of heads
-    outputs: set[str]  # names of what its call returns
-    operations: set[str]  # names of those of its call
-    vocabulary: str | None  # `vocab_file`, relative to `root`; None without one
-    lower_case: bool | None  # its `do_lower_case`; None without one
-
-
-def read_saved_model(root: Path) -> SavedModel:
-    """Reads a TensorFlow 2 SavedModel."""
-    with requires(f"the SavedModel {root}", "tensorflow"):
-        import tensorflow as tf
-
-    graph = _parsed(root)
-    objects = graph.object_graph_def
-    attributes = {child.local_name: child.node_id for child in objects.nodes[0].children}
-    if "__call__" not in attributes:
-        raise InputError(f"{root}: is not a BERT encoder of TF Hub, it cannot be called")
-    call = objects.nodes[attributes["__call__"]].function.concrete_functions
-    functions = [objects.concrete_functions[name] for name in call]
     used = sorted({node for function in functions for node in function.bound_inputs})
-    names = {objects.nodes[node].variable.name for node in used} - {""}
+    names = {nodes[node].variable.name for node in used} - {""}
     try:
         reader = tf.train.load_checkpoint(str(root / "variables" / "variables"))
         keys = _keys(reader.get_tensor(_OBJECTS))
         variables = {name: reader.get_tensor(keys[name]) for name in names}
         key = f"do_lower_case/.ATTRIBUTES/{_VALUE}"
-        lower_case = bool(reader.get_tensor(key)) if reader.has_tensor(key) else None
+        return variables, bool(reader.get_tensor(key)) if reader.has_tensor(key) else None
     except (OSError, ValueError, KeyError, IndexError, RuntimeError, tf.errors.OpError) as error:
         raise refusal(error, f"{root}: the variables cannot be read, perhaps cut") from error
-    vocabulary = None
-    if "vocab_file" in attributes:
-        asset = objects.nodes[attributes["vocab_file"]].asset.asset_file_def_index
-        vocabulary = f"assets/{graph.asset_file_def[asset].filename}"
-    return SavedModel(
-        root=root,
-        variables=variables,
-        outputs={
-            name for function in functions for name in function.output_signature.dict_value.fields
-        },
-        operations=_operations(graph.graph_def.library.function, call),
-        vocabulary=vocabulary,
-        lower_case=lower_case,
-    )
 
 
 def _parsed(root: Path) -> Any:
@@ -275,11 +243,11 @@ def _operations(library: Iterable[Any], call: Iterable[str]) -> set[str]:
     return operations
 
 
-def find_vocabulary(saved: SavedModel) -> Path:
-    """Returns the file with the WordPiece vocabulary."""
-    root, usual = saved.root, saved.root / "assets" / "vocab.txt"
-    if saved.vocabulary is not None:
-        vocabulary = inside(root, saved.vocabulary)
+def _find_vocabulary(root: Path, asset: str | None) -> Path:
+    """Returns the file with the WordPiece vocabulary: an asset of the graph, or the usual one."""
+    usual = root / "assets" / "vocab.txt"
+    if asset is not None:
+        vocabulary = inside(root, f"assets/{asset}")
         if not vocabulary.resolve().is_relative_to(root.resolve()):
             raise InputError(f"{root}: its vocabulary {vocabulary} lies outside of the model")
         return vocabulary
@@ -299,15 +267,31 @@ def import_tfhub(
     root: Path, dest: str, origin: Mapping[str, str], lower_case: bool | None
 ) -> Bundle:
     """Imports a SavedModel by its variables' tf-models-official names; its graph does not run."""
-    saved = read_saved_model(root)
+    with requires(f"the SavedModel {root}", "tensorflow"):
+        graph = _parsed(root)
+    objects = graph.object_graph_def
+    attributes = {child.local_name: child.node_id for child in objects.nodes[0].children}
+    if "__call__" not in attributes:
+        raise InputError(f"{root}: is not a BERT encoder of TF Hub, it cannot be called")
+    call = objects.nodes[attributes["__call__"]].function.concrete_functions
+    functions = [objects.concrete_functions[name] for name in call]
+    variables, lowers = _read_variables(root, objects.nodes, functions)
+    fields = (function.output_signature.dict_value.fields for function in functions)
+    operations = _operations(graph.graph_def.library.function, call)
     try:
-        config, tensors = encoder_tensors(saved)
+        if not any("sequence_output" in names for names in fields):
+            raise InputError("it returns no sequence_output")
+        config, tensors = _encoder_tensors(variables, operations)
     except InputError as error:
         raise InputError(
             f"{root}: is not a BERT encoder of TF Hub or tf-models: {error}"
         ) from error
-    uncased = saved.lower_case if lower_case is None else lower_case
-    vocabulary = _vocabulary(find_vocabulary(saved), config, "the SavedModel")
+    asset = None
+    if "vocab_file" in attributes:
+        number = objects.nodes[attributes["vocab_file"]].asset.asset_file_def_index
+        asset = graph.asset_file_def[number].filename
+    vocabulary = _vocabulary(_find_vocabulary(root, asset), config, "the SavedModel")
+    uncased = lowers if lower_case is None else lower_case
     if uncased is None:
         raise _no_casing(f"{root}: {_SILENT}")
     tokenizer = Tokenizer(vocabulary, uncased, _MAX_WORD_CHARS)
@@ -315,23 +299,21 @@ def import_tfhub(
     return write_bundle(bundle, tensors, tokenizer)
 
 
-def encoder_tensors(saved: SavedModel) -> tuple[BertConfig, dict[str, np.ndarray]]:
+def _encoder_tensors(
+    named: Mapping[str, np.ndarray], operations: set[str]
+) -> tuple[BertConfig, dict[str, np.ndarray]]:
     """Returns sizes, from the shapes, and weights, in the names and shapes of `tensor_shapes`.
 
     The activation is from the graph's operations; attention kernels are `[hidden, heads, head
     width]`.
     """
-    if "sequence_output" not in saved.outputs:
-        raise InputError("it returns no sequence_output")
     word = official_name("embeddings/word")
-    scopes = [name.removesuffix(word) for name in saved.variables if name.endswith(word)]
+    scopes = [name.removesuffix(word) for name in named if name.endswith(word)]
     if not scopes:
         raise InputError(f"it has no variable {word}")
-    variables = {name.removeprefix(scopes[0]): array for name, array in saved.variables.items()}
+    variables = {name.removeprefix(scopes[0]): array for name, array in named.items()}
     shapes = {name: array.shape for name, array in variables.items()}
-    used = [
-        name for name, operations in _GRAPH_ACTIVATIONS.items() if operations & saved.operations
-    ]
+    used = [name for name, of_name in _GRAPH_ACTIVATIONS.items() if of_name & operations]
     if len(used) != 1:
         which = " and ".join(used) or "none"
         raise InputError(f"its graph computes {which} of gelu, gelu_new and relu")
