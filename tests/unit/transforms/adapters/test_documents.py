@@ -112,7 +112,7 @@ def test_pairs_are_embedded_together_and_lone_texts_alone(tiny_bundle, tmp_path)
     ]
 
 
-def test_what_is_no_document_is_rejected_and_takes_nobody_along(tiny_bundle, tmp_path):
+def test_what_is_no_document_is_rejected_and_takes_nobody_along(poisoned_bundle, tmp_path):
     bad = {
         "missing text": {"id": 1},
         "text is not a string": {"text": 7},
@@ -120,16 +120,18 @@ def test_what_is_no_document_is_rejected_and_takes_nobody_along(tiny_bundle, tmp
         "no tokens": {"text": "\0", "id": 9},
         "not a string or a record": 12,
         "text too long": {"text": "a " * 80},
+        "vector is not finite": {"text": "a vault"},
     }
     elements = ["first", *bad.values(), b"bytes", Named, "last"]
-    embedded, rejected = collect(
-        tmp_path, elements, EmbedDocuments(tiny_bundle, long_text="reject")
-    )
+    transform = EmbedDocuments(poisoned_bundle, long_text="reject")
+    embedded, rejected = collect(tmp_path, elements, transform)
     assert [record["text"] for record in embedded] == ["first", "last"]
+    assert_near(vectors(embedded), bert_embed.load(poisoned_bundle).encode(["first", "last"]))
     found = [(each["reason"], each["record"]) for each in rejected]
     others = [("not a string or a record", element) for element in (b"bytes", Named)]
     assert found == [*bad.items(), *others]
-    assert [each["stage"] for each in rejected][:4] == ["input", "input", "input", "tokenize"]
+    stages = [*["input"] * 3, "tokenize", "input", "tokenize", "infer"]
+    assert [each["stage"] for each in rejected] == [*stages, "input", "input"]
 
 
 @pytest.mark.parametrize(
@@ -250,14 +252,6 @@ def test_rows_need_elements_with_a_schema(tiny_bundle):
     ):
         with pytest.raises(ValueError, match=message):
             _ = beam.Pipeline() | beam.Create([element]) | EmbedDocuments(tiny_bundle, as_rows=True)
-
-
-def test_a_text_that_the_model_fails_on_fails_alone(poisoned_bundle, tmp_path):
-    texts = ["bank", "a vault", "river"]
-    embedded, rejected = collect(tmp_path, texts, EmbedDocuments(poisoned_bundle))
-    assert [record["text"] for record in embedded] == ["bank", "river"]
-    assert_near(vectors(embedded), bert_embed.load(poisoned_bundle).encode(["bank", "river"]))
-    assert rejected == [{"stage": "infer", "reason": "vector is not finite", "record": "a vault"}]
 
 
 def test_a_broken_model_fails_the_pipeline_and_names_no_place_of_a_run(poisoned_bundle, tmp_path):

@@ -76,6 +76,7 @@ def test_what_came_in_is_not_changed():
 
 
 BAD = [{"text": "one"}, {"text": 7}, {"text": "\0"}, {"other": "x"}, {"text": "two"}, "no record"]
+BAD.append({"text": "a vault"})
 REASONS = [
     "NoTextError('text: text is not a string. Embeddings can only be generated on str, not on "
     "int')",
@@ -83,14 +84,16 @@ REASONS = [
     "NoColumnError('text: missing text. Data does not contain the following columns: text. It has "
     "other')",
     "InputError('text: not a record')",
+    "InputError('text: vector is not finite')",
 ]
 
 
-def test_a_bad_record_takes_nobody_along(tiny_bundle, tmp_path):
-    transform = written(tmp_path, BertEmbeddings(tiny_bundle, ["text"])).with_exception_handling()
-    good, failed = collect(tmp_path, BAD, transform)
-    assert_near([row["text"] for row in good], bert_embed.load(tiny_bundle).encode(["one", "two"]))
-    assert [each.element for each in failed] == [BAD[1], BAD[2], BAD[3], BAD[5]]
+def test_a_bad_record_takes_nobody_along(poisoned_bundle, tmp_path):
+    embeddings = BertEmbeddings(poisoned_bundle, ["text"])
+    good, failed = collect(tmp_path, BAD, written(tmp_path, embeddings).with_exception_handling())
+    wanted = bert_embed.load(poisoned_bundle).encode(["one", "two"])
+    assert_near([row["text"] for row in good], wanted)
+    assert [each.element for each in failed] == [*BAD[1:4], *BAD[5:]]
     assert [each.msg for each in failed] == REASONS
     assert {each.transform_name for each in failed} == {"BertEmbeddings"}
 
@@ -119,18 +122,12 @@ def test_without_exception_handling_it_fails_as_with_too_many_failures(tiny_bund
         collect(tmp_path, BAD, transform.with_exception_handling(threshold=0.1))
 
 
-@pytest.mark.parametrize(
-    ("texts", "bad"),
-    [(["bank", "a vault", "river"], ["a vault"]), (["vault", "a vault"], ["vault", "a vault"])],
-    ids=["one", "all"],
-)
-def test_what_the_model_fails_on_is_given_back(poisoned_bundle, tmp_path, texts, bad):
+def test_a_model_that_fails_on_all_gives_all_back(poisoned_bundle, tmp_path):
     embeddings = BertEmbeddings(poisoned_bundle, ["text"])
     transform = written(tmp_path, embeddings).with_exception_handling()
-    good, failed = collect(tmp_path, [{"text": text} for text in texts], transform)
-    assert [each.element for each in failed] == [{"text": text} for text in bad]
-    assert all("vector is not finite" in each.msg for each in failed)
-    assert len(good) == len(texts) - len(bad)
+    bad = [{"text": "vault"}, {"text": "a vault"}]
+    good, failed = collect(tmp_path, bad, transform)
+    assert (good, [each.element for each in failed]) == ([], bad)
 
 
 def test_artifacts_read_back_give_the_same_vectors(tiny_bundle, tmp_path):
