@@ -201,6 +201,10 @@ def read_input(place, columns=None, block_bytes=1 << 20, limit=None, part_docs=1
     return found
 
 
+def ids_of(found: Iterable[DocumentBlock]) -> list[str]:
+    return [each for block in found for each in block.ids.to_pylist()]
+
+
 def texts_of(found: Iterable[DocumentBlock]) -> list[str]:
     return [text for block in found for text in block.texts]
 

@@ -67,10 +67,8 @@ def test_a_stack_equals_extract_features(tmp_path, layers, width):
 @pytest.mark.parametrize(
     ("layers", "combine", "index"),
     [
-        ([-2], "last", -2),
         ([3, 5], "last", 5),
         ([-1, 2], "last", -1),
-        ([-5, 4], "last", 4),
         ([-1, -2], "sum", [-1, -2]),
         ([0, -1], "mean", [0, -1]),
         ([-1, -2, -3, -4], "concat", [-1, -2, -3, -4]),

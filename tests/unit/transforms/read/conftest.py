@@ -9,7 +9,7 @@ import pytest
 
 from bert_embed.transforms.blocks import DocumentBlock
 from bert_embed.transforms.read.columns import Columns
-from tests.support.blocks import read_input, rejected_of
+from tests.support.blocks import ids_of, read_input, rejected_of
 
 Found = tuple[list[str], list[str], list[DocumentBlock]]
 
@@ -26,7 +26,6 @@ def read(tmp_path: Path) -> Callable[..., Found]:
         (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
         sizes = {key: how.pop(key) for key in ("block_bytes", "limit", "part_docs") if key in how}
         found = read_input(tmp_path / name, Columns(**{"id": "id"} | how), **sizes)
-        ids = [each for block in found for each in block.ids.to_pylist()]
-        return ids, [reason for _, reason in rejected_of(found)], found
+        return ids_of(found), [reason for _, reason in rejected_of(found)], found
 
     return of

@@ -17,7 +17,7 @@ from bert_embed.storage.files import stat
 from bert_embed.transforms.parts import Slice
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.csv import QUOTED, Dialect, RecordCutter, file_records
-from tests.support.blocks import read_input, rejected_of, texts_of
+from tests.support.blocks import ids_of, read_input, rejected_of, texts_of
 
 BOM = b"\xef\xbb\xbf"
 FIELD = st.text('ab",\n é', max_size=6)
@@ -112,7 +112,7 @@ def test_every_record_becomes_a_document_or_is_refused(
     found = read_input(folder, Columns(id="id"), block_bytes, part_docs=part_docs)
     good = [(text, name) for text, name in rows if text.strip() and name.strip()]
     assert texts_of(found) == [text for text, _ in good]
-    assert [each for block in found for each in block.ids.to_pylist()] == [n for _, n in good]
+    assert ids_of(found) == [n for _, n in good]
     bad = [(text, name) for text, name in rows if not (text.strip() and name.strip())]
     no_text = [bool(name.strip()) or not (text or name) for text, name in bad]
     reasons = ["empty text" if is_one else "missing id" for is_one in no_text]

@@ -18,6 +18,7 @@ from bert_embed.transforms.parts import plan_blocks
 from bert_embed.transforms.read import lines, parquet
 from bert_embed.transforms.read.lines import Columns, first_lines
 from bert_embed.transforms.read.reader import document_blocks
+from tests.support.blocks import ids_of
 from tests.support.command import ran
 from tests.support.forks import python
 
@@ -39,10 +40,6 @@ def read(path, block_bytes, columns=None, limit=None, part_docs=5):
 
 def rejected_of(blocks):
     return [each for block in blocks for each in block.part.rejected]
-
-
-def ids_of(blocks):
-    return [each for block in blocks for each in block.ids.to_pylist()]
 
 
 def place_of(source):
@@ -201,19 +198,10 @@ def test_a_bomb_takes_no_more_memory_than_one_record(tmp_path):
         assert memory < 64, f"MiB for {path}; the line has 128"
 
 
-def test_values_that_nobody_asked_for_take_no_memory(tmp_path):
-    bomb = tmp_path / "bomb.jsonl.gz"
-    objects = b",".join([b"{}"] * 3_000_000)
-    bomb.write_bytes(gzip.compress(b'{"text": "a", "x": [%b]}\n{"text": "b"}\n' % objects, 1))
-    [(*found, memory)] = growth(tmp_path, bomb)
-    assert found == [1, [[0, "record of too many values"]]]
-    assert memory < 100, "MiB; parsed, the line has 300"
-
-
 def test_a_field_of_quotes_takes_no_more_memory_than_one_of_letters(tmp_path):
     quotes, letters = tmp_path / "quotes.csv", tmp_path / "letters.csv"
     for path, byte in ((letters, b"a"), (quotes, b'"')):
-        path.write_bytes(b'text,id\n"' + byte * (200 << 20) + b'",1\nfine,2\n')
+        path.write_bytes(b'text,id\n"' + byte * (100 << 20) + b'",1\nfine,2\n')
     of_letters, of_quotes = growth(tmp_path, letters, quotes)
     assert of_quotes[:2] == of_letters[:2] == (1, [[8, "record too large"]])
     # A piece of 16 MiB has 16 million quotes, whose places are numbers of 8 bytes.
@@ -230,15 +218,6 @@ def write_parquet(path, ids, values, group_rows):
     table = pa.table({"id": ids, "text": ["a"] * len(ids), "x": values})
     pq.write_table(table, path, row_group_size=group_rows)
     return path
-
-
-def test_parquet_is_read_by_the_bytes_of_all_its_columns(tmp_path):
-    value = "x" * (5 << 18)
-    numbers = [str(number) for number in range(120)]
-    extra = write_parquet(tmp_path / "extra.parquet", numbers, [n + value for n in numbers], 10)
-    [(*found, memory)] = growth(tmp_path, extra)
-    assert found == [120, []]
-    assert memory < 150, "MiB; held, the column has 700 with its copies"
 
 
 LARGE = "x" * (10 << 18)
@@ -313,14 +292,25 @@ def test_a_few_large_values_among_many_small_ones_are_not_held_together(tmp_path
     assert memory < 350, "MiB; the values have 500"
 
 
-def test_small_files_with_large_extra_columns_are_not_held_together(tmp_path):
-    folder = tmp_path / "many.parquet"
-    folder.mkdir()
+def test_what_is_not_read_or_of_other_parts_is_not_held(tmp_path):
+    objects = b",".join([b"{}"] * 3_000_000)
+    values = tmp_path / "values.jsonl.gz"
+    values.write_bytes(gzip.compress(b'{"text": "a", "x": [%b]}\n{"text": "b"}\n' % objects, 1))
+    files = tmp_path / "files.parquet"
+    files.mkdir()
     for number in range(60):
-        write_parquet(folder / f"{number:02}.parquet", [f"{number}"], [f"{number}{LARGE}"], 1)
-    [(*found, memory)] = growth(tmp_path, folder)
-    assert found == [60, []]
-    assert memory < 100, "MiB; held, the values have 350"
+        write_parquet(files / f"{number:02}.parquet", [f"{number}"], [f"{number}{LARGE}"], 1)
+    ids, half = [*map(str, range(120))], LARGE[: len(LARGE) // 2]
+    groups = write_parquet(tmp_path / "groups.parquet", ids, [n + half for n in ids], 10)
+    cases = {
+        values: (1, [[0, "record of too many values"]], 100),  # MiB; parsed, the line has 300
+        files: (60, [], 100),  # held, the values have 350
+        groups: (120, [], 150),  # held, the column has 700 with its copies
+    }
+    for path, found in zip(cases, growth(tmp_path, *cases), strict=True):
+        *rows, most = cases[path]
+        assert [*found[:2]] == rows, path
+        assert found[2] < most, f"MiB for {path}"
 
 
 def test_a_part_ends_with_the_row_that_fills_it(tmp_path, quartered):

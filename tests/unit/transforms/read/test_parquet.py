@@ -20,7 +20,7 @@ from bert_embed.transforms.listing import list_input
 from bert_embed.transforms.parts import plan_blocks
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks
-from tests.support.blocks import read_input, texts_of
+from tests.support.blocks import ids_of, read_input, texts_of
 from tests.support.command import ran
 from tests.support.forks import python
 
@@ -37,10 +37,6 @@ def blocks(folder, *settings, **named):
         assert before is None or before.part.last == begins
         assert block is None or block.part.number == (0 if begins else before.part.number + 1)
     return found
-
-
-def ids(found):
-    return [each for block in found for each in block.ids.to_pylist()]
 
 
 @settings(max_examples=60)
@@ -62,7 +58,7 @@ def test_any_cutting_gives_each_row_once_in_order(
         pq.write_table(table, folder / f"{number}.parquet", row_group_size=group_rows)
         expected += [(f"{folder}/{number}.parquet:{row}", text) for row, text in enumerate(rows)]
     found = blocks(folder, None, block_bytes, limit, part_docs)
-    assert list(zip(ids(found), texts_of(found), strict=True)) == expected[:limit]
+    assert list(zip(ids_of(found), texts_of(found), strict=True)) == expected[:limit]
     assert all(len(block) <= part_docs for block in found)
 
 
@@ -173,7 +169,7 @@ def test_strings_and_bytes_are_texts_ids_and_extra_columns(tmp_path, column, lay
 )
 def test_ids_of_other_types(tmp_path, column, expected):
     pq.write_table(pa.table({"id": column, "text": ["one", "two"]}), tmp_path / "a.parquet")
-    assert ids(blocks(tmp_path, Columns(id="id"))) == expected
+    assert ids_of(blocks(tmp_path, Columns(id="id"))) == expected
     pq.write_table(pa.table({"id": column, "text": ["one", None]}), tmp_path / "a.parquet")
     (block,) = blocks(tmp_path, Columns(id="id"))
     assert [rejection.id for rejection in block.part.rejected] == expected[1:]
