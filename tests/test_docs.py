@@ -70,11 +70,8 @@ def test_the_command_for_extract_features_writes_what_it_wrote(tmp_path, tiny_bu
     [path] = (tmp_path / "out").glob("tokens/part-*.jsonl")
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     assert [line["id"].rpartition(":")[2] for line in lines] == ["0", "23"]
-    tokens = [feature["token"] for feature in lines[0]["features"]]
-    assert tokens == ["[CLS]", "the", "bank", "of", "the", "river", "[SEP]"]
     for feature in lines[0]["features"]:
         assert [layer["index"] for layer in feature["layers"]] == [-1, -2]
-        assert all(round(x, 6) == x for layer in feature["layers"] for x in layer["values"])
 
 
 @pytest.mark.parametrize(

@@ -92,20 +92,17 @@ class WatchedEngine:
         self.at_once, self.device = engine.at_once, engine.device
         self.batching, self.modules = engine.batching, engine.modules
 
-    def graph(self, *wanted: Any) -> "WatchedGraph":
-        return WatchedGraph(self._engine.graph(*wanted), self._before)
+    def graph(self, *wanted: Any) -> Any:
+        graph = self._engine.graph(*wanted)
 
+        def call(rows: PaddedRows, shape: Shape) -> Any:
+            said = self._before(rows.input_ids)
+            outputs = graph(rows, shape)
+            if said != NOT_FINITE:
+                return outputs
+            return {name: values * np.float32(np.nan) for name, values in outputs.items()}
 
-class WatchedGraph:
-    def __init__(self, graph: Any, before: Callable[[np.ndarray], object]) -> None:
-        self._graph, self._before = graph, before
-
-    def __call__(self, rows: PaddedRows, shape: Shape) -> Any:
-        said = self._before(rows.input_ids)
-        outputs = self._graph(rows, shape)
-        if said != NOT_FINITE:
-            return outputs
-        return {name: values * np.float32(np.nan) for name, values in outputs.items()}
+        return call
 
 
 class _AsTPU(WatchedEngine):

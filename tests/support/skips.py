@@ -11,21 +11,17 @@ from collections.abc import Iterable
 # without.
 LISTED = (
     r"needs root, for unshare",
-    r"needs two file systems",
     r"no Chromium here: apt-get install chromium",  # 400 MB, from a host of Playwright's
     r"systemd is not installed",
-    r"terraform is not installed",
     r"uv is not installed",
     r"there is no Python 3\.\d+(\.\d+)? here",
     r"no PostgreSQL with pgvector",
     r"there is no Java \d+ or newer here",
     r"there are no jars of \w+: make readers, with Maven",
-    r"openTSNE is installed",
     r"glibc's allocator",
     r"this processor has no products in bfloat16",
     r"OpenVINO is for x86",
     r"this machine has one( that it sees)?",  # a GPU
-    r"this Arrow writes no such file: .*",
 )
 
 

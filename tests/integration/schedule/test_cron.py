@@ -188,12 +188,10 @@ def test_a_run_whose_script_was_killed_keeps_the_lock(tmp_path, tiny_bundle, uni
     ("words", "changes", "message"),
     [
         ([], {"INPUT": "texts/{day}"}, 'must set INPUT to an absolute path, it is "texts/{day}"'),
-        ([], {"STATE": ""}, "must set STATE to an absolute path"),
         ([], {"CATCH_UP_DAYS": "week"}, "must set CATCH_UP_DAYS to a number from 1 on"),
         ([], {"TIME_ZONE": "Europe/Berlinn"}, "a zone that this machine knows, it is"),
         ([], {"PYTHON": "/none/python"}, "there is no Python at /none/python"),
         (["2024-02-30"], {}, "a day is given as 2026-01-02, not 2024-02-30"),
-        (["yesterday"], {}, "a day is given as 2026-01-02, not yesterday"),
         ([DAYS[1], DAYS[0]], {}, "2024-02-29 comes after 2024-02-28"),
         (["2999-01-01"], {}, "2999-01-01 is not over yet in UTC"),
         (["--dim=3"], {}, "--dim=3 is no flag of embed_daily.sh; those of embed stand behind --"),
