@@ -264,6 +264,8 @@ def test_layers_of_the_caller_have_no_weights_and_tokens_are_weighted(tmp_path):
     assert read_bundle(bundle.path).defaults == bundle.defaults
     said = json.loads(json.dumps(bundle.defaults.to_dict()))
     assert VectorSpec.from_dict(said) == bundle.defaults
+    with pytest.raises(ValueError, match="unknown vector settings: colour"):
+        VectorSpec.from_dict(said | {"colour": "red"})
     encoder = Encoder(bundle)
     stacked = encoder.units(TEXTS[0], layers=[1, 2, 3], layer_combine="stack").vectors
     weights = np.array(bundle.defaults.layer_weights)

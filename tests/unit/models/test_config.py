@@ -1,12 +1,9 @@
-"""Settings of an encoder and of its vectors: checked, and the same after JSON."""
-
-import json
+"""Settings of an encoder: checked, and the same after JSON."""
 
 import pytest
 
 from bert_embed.models.bert import BertConfig
 from bert_embed.models.families import config_from_huggingface
-from bert_embed.settings import VectorSpec
 
 HUGGINGFACE = {
     "model_type": "bert",
@@ -53,10 +50,3 @@ def test_what_is_no_bert_is_refused(change, message):
     values = HUGGINGFACE | change
     with pytest.raises(ValueError, match=message):
         config_from_huggingface({key: values[key] for key in values if values[key] is not ...})
-
-
-def test_a_spec_survives_json():
-    spec = VectorSpec(layers=[-1, -2], layer_combine="mean", pooling="cls", normalize=True, dim=4)
-    assert VectorSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
-    with pytest.raises(ValueError, match="unknown vector settings: colour"):
-        VectorSpec.from_dict({"colour": "red"})

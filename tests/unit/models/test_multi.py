@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::bert_embed.TruncationWarning")
 
 ST, BERT = "config_sentence_transformers.json", "sentence_bert_config.json"
 SLOW, WEIGHTS = "tokenizer_config.json", "model.safetensors"
-ROLES = ("query", "document")
+ROLES, VECTORS = ("query", "document"), np.load(GOLDEN)
 MARKED = {"query": "[Q] of [D] a", "document": "[D] "}
 FIXED = {"strategy": "fixed", "length": 16}
 
@@ -41,22 +41,17 @@ def encoders(models):
     return cache(lambda case: Encoder(models(case), threads=2))
 
 
-@pytest.fixture(scope="module")
-def golden():
-    return dict(np.load(GOLDEN))
-
-
 @pytest.mark.numeric
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("case", CASES)
-def test_documents_and_queries_are_those_of_sentence_transformers(models, golden, case, engine):
+def test_documents_and_queries_are_those_of_sentence_transformers(models, case, engine):
     encoder = Encoder(models(case), threads=1, load_engine=ENGINES[engine])
     for role in ("document", "query"):
         vectors = getattr(encoder, f"encode_{role}")(TEXTS, kind="multi")
         assert vectors.vectors.dtype == np.float32
         for number, rows in enumerate(vectors.rows()):
-            expected = golden[f"{case}/{role}/{number}"]
+            expected = VECTORS[f"{case}/{role}/{number}"]
             assert rows.shape == expected.shape, (role, number)
             np.testing.assert_allclose(rows, expected, atol=1e-4)
 

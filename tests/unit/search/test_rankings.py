@@ -41,9 +41,7 @@ def test_ndcg_is_that_of_scikit_learn(ranking, relevant):
     ("ranking", "relevant", "figures"),
     [
         (IDS, {"d1", "d4", "beyond"}, (0.4776, 2 / 3)),
-        (IDS, {"d0"}, (1.0, 1.0)),
         (IDS, {"d11"}, (0.0, 1.0)),
-        (IDS, {"beyond"}, (0.0, 0.0)),
         ([], {"d0"}, (0.0, 0.0)),
     ],
 )
