@@ -32,16 +32,17 @@ FLAGS = [
 ]
 
 
-@pytest.fixture
-def texts(tmp_path):
-    path = tmp_path / "in.txt"
-    path.write_text("the bank\nof the river\n")
-    return path
-
-
-def test_the_record_of_a_run_holds_no_secret(tmp_path, texts, tiny_bundle, capfd):
-    output = tmp_path / "out"
-    assert main(["embed", *flags_of(output, tiny_bundle, texts), *FLAGS]) == 0
+def test_neither_record_nor_advice_of_a_run_holds_a_secret(tmp_path, tiny_bundle, capfd):
+    """The advice is how to continue."""
+    path, output = tmp_path / "in.txt", tmp_path / "out"
+    path.write_text("".join(f"the bank of river {n}\n" for n in range(1000)))
+    words = ["embed", *flags_of(output, tiny_bundle, path, block_bytes=1000), *FLAGS]
+    code, out, err = Hold(tmp_path / "hold", 1).interrupt(*words)
+    assert code == 130, err
+    assert "--s3_session_token '***'" in err
+    assert SECRET not in out + err
+    assert SECRET.encode() not in b"".join(contents(output).values())
+    assert main(words) == 0
     assert SECRET.encode() not in b"".join(contents(output).values())
     shown = record(output)["options"]["beam_args"]
     assert "--s3_secret_access_key=***" in shown
@@ -50,8 +51,8 @@ def test_the_record_of_a_run_holds_no_secret(tmp_path, texts, tiny_bundle, capfd
     assert "--dataflow_kms_key=projects/p/keys/k" in shown
     assert '--environment_config={"command": "boot.sh", "env": {"DB": "***"}' in " ".join(shown)
     assert SECRET not in "".join(capfd.readouterr())
-    assert main(["embed", *flags_of(output, tiny_bundle, texts), *FLAGS]) == 0
-    assert record(output)["options"]["input"] == [str(texts)]
+    assert main(words) == 0
+    assert record(output)["options"]["input"] == [str(path)]
 
 
 def test_a_configuration_file_may_hold_them_too(run):
@@ -65,31 +66,15 @@ def test_a_configuration_file_may_hold_them_too(run):
         assert SECRET not in run.out + run.err
 
 
-def test_the_command_that_continues_shows_none(tmp_path, tiny_bundle):
-    path = tmp_path / "in.txt"
-    path.write_text("".join(f"the bank of river {n}\n" for n in range(1000)))
-    output, hold = tmp_path / "out", Hold(tmp_path / "hold", 1)
-    code, out, err = hold.interrupt(
-        "embed", *flags_of(output, tiny_bundle, path, block_bytes=1000), *FLAGS
-    )
-    assert code == 130, err
-    assert "--s3_session_token '***'" in err
-    assert SECRET not in out + err
-    assert SECRET.encode() not in b"".join(contents(output).values())
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_messages_show_none(tmp_path, command):
+    for words in (
         [f"--input=/nowhere/none-*.txt?password={SECRET}"],
         ["--input=/nowhere", f"--model=https://u:{SECRET}@tfhub.dev/x"],
         ["--input=/nowhere", f"https://host/file?token={SECRET}"],
         ["--input=/nowhere", f"--model=/models/x?access_token={SECRET}"],
-    ],
-)
-def test_messages_show_none(tmp_path, arguments, capfd):
-    assert main(["embed", *arguments, f"--output={tmp_path / 'out'}"]) == 2
-    assert SECRET not in "".join(capfd.readouterr())
+    ):
+        said = command("embed", *words, output=tmp_path / "out", code=2)
+        assert SECRET not in said.out + said.err
 
 
 def test_log_lines_show_none(caplog):
@@ -203,10 +188,10 @@ def broken(monkeypatch, capfd, caplog):
     logging.getLogger().removeHandler(handler)
 
 
-def test_no_text_stands_in_the_errors_of_examples(tmp_path, tiny_bundle, texts, broken):
-    texts.write_text(f"the bank {TEXT}\n")
+def test_no_text_stands_in_the_errors_of_examples(tmp_path, tiny_bundle, broken):
+    (tmp_path / "in.txt").write_text(f"the bank {TEXT}\n")
     examples, output = tmp_path / "examples", tmp_path / "out"
-    words = flags_of(examples, tiny_bundle, texts)
+    words = flags_of(examples, tiny_bundle, tmp_path / "in.txt")
     told = broken("transforms.examples.example_bytes", "tokenize", *words)
     assert_no_text(told, examples, "write")
     assert main(["tokenize", *words]) == 0
