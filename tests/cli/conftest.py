@@ -3,9 +3,9 @@
 import gzip
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
@@ -79,15 +79,12 @@ def run(tmp_path: Path, tiny_bundle: str, capsys: pytest.CaptureFixture[str]) ->
     return Runs(tmp_path, tiny_bundle, capsys)
 
 
-class Command(Protocol):
-    """`command("search", out, "a bank", k=3, json=True)` runs it here; what it printed."""
-
-    def __call__(self, *words: Any, code: int = 0, **flags: Any) -> Any: ...
-
-
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs any command in this process, with words and then flags, which ends with a code."""
+def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Runs any command here, which ends with a `code`; returns what it printed.
+
+    `command("search", out, "a bank", k=3, json=True)`: words, and then flags.
+    """
 
     def ran(*words: Any, code: int = 0, **flags: Any) -> Any:
         capsys.readouterr()

@@ -23,11 +23,6 @@ def texts_of(lengths):
     return [" ".join(next(words) for _ in range(length)) for length in lengths]
 
 
-def truth(lengths):
-    """Documents and tokens that a run counts, special tokens included, after texts are cut."""
-    return len(lengths), int(np.minimum(np.asarray(lengths) + 2, MOST).sum())
-
-
 @pytest.fixture
 def estimated(command, tiny_bundle):
     """What is found of an input, as JSON has it."""
@@ -74,7 +69,8 @@ def few_long_lines(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [files_of_lines, few_long_lines, rows_of_parquet])
 def test_the_truth_is_near(tmp_path, estimated, make):
-    documents, tokens = truth(make(tmp_path))
+    lengths = np.asarray(make(tmp_path))
+    documents, tokens = len(lengths), np.minimum(lengths + 2, MOST).sum()  # special ones, and cut
     near = 0.15 if make is few_long_lines else 0.1
     found = estimated(tmp_path)
     assert not found["exact"]

@@ -1,6 +1,5 @@
 """Vectors into tables of a real BigQuery emulator, through the command line; counts by SQL."""
 
-import json
 import re
 import shlex
 from unittest import mock
@@ -21,18 +20,12 @@ from tests.support.models.heads import write_splade
 from tests.support.models.multi_vectors import DIM, write_multi_vectors
 
 TEXTS = ["a red river", "the bank of a river", "seven stars", "unaffable words"]
+RECORDS = [{"id": f"k{n}", "text": text} for n, text in enumerate(TEXTS)]
+CORPUS = {"in.jsonl": [*RECORDS, {"id": "bad"}]}
 
 
-@pytest.fixture
-def corpus(tmp_path):
-    path = tmp_path / "in.jsonl"
-    lines = [{"id": f"k{n}", "text": text} for n, text in enumerate(TEXTS)]
-    path.write_text("\n".join(map(json.dumps, lines)) + '\n{"id": "bad"}\n')
-    return path
-
-
-def test_vectors_arrive_in_the_table_and_are_the_files(bigquery, dataset, corpus, run, load):
-    output, table = load(corpus), f"test-project.{dataset}.v"
+def test_vectors_arrive_in_the_table_and_are_the_files(bigquery, dataset, run, load):
+    output, table = load(CORPUS), f"test-project.{dataset}.v"
     started = len(bigquery.jobs)
     found = bigquery.rows(f"SELECT id, embedding, num_tokens, truncated FROM `{table}` ORDER BY id")
     ids, vectors = bert_embed.read(str(output))
@@ -52,7 +45,7 @@ def test_vectors_arrive_in_the_table_and_are_the_files(bigquery, dataset, corpus
     }
     assert record(output)["table"] == {"tables": {"sentence": table}, "write_disposition": "append"}
     assert record(output)["counts"]["rejected"] == 1
-    load(corpus, "other", code=2, dim=8, write_disposition="fail")
+    load(CORPUS, "other", code=2, dim=8, write_disposition="fail")
     assert f"--output_table test-project:{dataset}.v has 4 rows already" in run.err
     assert "--write_disposition is fail" in run.err
     assert not (output.parent / "other").exists()
@@ -61,28 +54,25 @@ def test_vectors_arrive_in_the_table_and_are_the_files(bigquery, dataset, corpus
 
 
 def test_without_an_output_folder_the_same_command_finds_its_run(
-    bigquery, dataset, corpus, tiny_bundle, tmp_path, capsys, monkeypatch
+    bigquery, dataset, run, command, tiny_bundle, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
-    table = f"test-project:{dataset}.v"
+    table, [corpus] = f"test-project:{dataset}.v", run.written(CORPUS)
     words = ["embed", f"--input={corpus}", f"--model={tiny_bundle}"]
     words += ["--output_format=bigquery", f"--output_table={table}", "--max_rejected=1"]
-    assert main(words) == 0
-    capsys.readouterr()
-    assert main(words) == 0
-    assert "nothing to do" in capsys.readouterr().out
+    command(*words)
+    assert "nothing to do" in command(*words).out
     assert count(bigquery, dataset) == 4
     (folder,) = (tmp_path / "cache" / "loads").iterdir()
     assert len(bert_embed.read(folder)[0]) == 4
-    elsewhere = [*words, f"--temp_location={tmp_path}/temp"]
-    assert main(elsewhere) == 0
+    command(*words, temp_location=tmp_path / "temp")
     (folder,) = (tmp_path / "temp" / "loads").iterdir()
     assert len(bert_embed.read(folder)[0]) == 4
 
 
-def test_the_job_of_another_process_is_waited_for(bigquery, dataset, corpus, load, monkeypatch):
+def test_the_job_of_another_process_is_waited_for(bigquery, dataset, load, monkeypatch):
     """Between the question whether there is such a job and its start another one may start it."""
-    say_status(load(corpus), "running")
+    say_status(load(CORPUS), "running")
     asked, get_job = [], Client.get_job
 
     def late(self, job_id, **settings):
@@ -92,25 +82,25 @@ def test_the_job_of_another_process_is_waited_for(bigquery, dataset, corpus, loa
         return get_job(self, job_id, **settings)
 
     monkeypatch.setattr(Client, "get_job", late)
-    load(corpus)
+    load(CORPUS)
     assert asked[0] in bigquery.refused
     assert count(bigquery, dataset) == len(TEXTS)
 
 
-def test_a_finished_load_needs_not_see_its_job(bigquery, dataset, corpus, run, load, monkeypatch):
+def test_a_finished_load_needs_not_see_its_job(bigquery, dataset, run, load, monkeypatch):
     """On Dataflow the workers' account starts the job, and the submitter may not see it."""
-    load(corpus, write_disposition="fail")
+    load(CORPUS, write_disposition="fail")
     monkeypatch.setattr(bigquery, "hides_jobs", True)
-    load(corpus, write_disposition="fail")
+    load(CORPUS, write_disposition="fail")
     assert "nothing to do" in run.out
-    load(corpus, "new", code=2, write_disposition="fail")
+    load(CORPUS, "new", code=2, write_disposition="fail")
     assert "User does not have bigquery.jobs.get permission" in run.err
     assert count(bigquery, dataset) == len(TEXTS)
 
 
 @pytest.mark.parametrize(("where", "disposition"), [("local", "truncate"), ("gs", "append")])
 def test_several_jobs_go_through_a_table_beside(
-    bigquery, gcs, dataset, corpus, tiny_bundle, tmp_path, monkeypatch, where, disposition
+    bigquery, gcs, dataset, run, tiny_bundle, tmp_path, monkeypatch, where, disposition
 ):
     monkeypatch.setattr("bert_embed.transforms.bigquery.load.MOST_URIS", 2)
     output, table = tmp_path / "out", f"test-project.{dataset}.v"
@@ -120,33 +110,33 @@ def test_several_jobs_go_through_a_table_beside(
     started = len(bigquery.jobs)
     flags = {"output_format": "bigquery", "output_table": f"test-project:{dataset}.v"}
     flags |= {"part_docs": 1, "write_disposition": disposition}
-    assert embed(output, tiny_bundle, corpus, **flags) == 0
+    assert embed(output, tiny_bundle, *run.written(CORPUS), **flags) == 0
     assert [kind for kind, _ in bigquery.jobs[started:]] == ["load", "load", "copy"]
     assert ids(bigquery, dataset) == ["k0", "k1", "k2", "k3"]
     if where == "local":
         say_status(output, "running")
-        assert embed(output, tiny_bundle, corpus, **flags) == 0
+        assert embed(output, tiny_bundle, *run.written(CORPUS), **flags) == 0
         assert count(bigquery, dataset) == len(TEXTS)
     bigquery.rows(f"DELETE FROM `{table}` WHERE TRUE")
-    assert embed(output, tiny_bundle, corpus, overwrite=True, **flags) == 0
+    assert embed(output, tiny_bundle, *run.written(CORPUS), overwrite=True, **flags) == 0
     assert ids(bigquery, dataset) == ["k0", "k1", "k2", "k3"]
     tables = [each.table_id for each in bigquery.client.list_tables(f"test-project.{dataset}")]
     assert tables == ["v"]
 
 
-def test_a_partition_is_asked_for_in_the_load_job(bigquery, dataset, corpus, run, load):
+def test_a_partition_is_asked_for_in_the_load_job(bigquery, dataset, run, load):
     table = f"test-project:{dataset}.v"
-    load(corpus, "1", table=f"{table}$20260131", write_disposition="truncate")
+    load(CORPUS, "1", table=f"{table}$20260131", write_disposition="truncate")
     assert bigquery.destinations[-1] == "v$20260131"
     made = bigquery.client.get_table(f"test-project.{dataset}.v")
     assert made.time_partitioning.type_ == "DAY"
-    load(corpus, "2", code=2, table=f"{table}$2026013112")
+    load(CORPUS, "2", code=2, table=f"{table}$2026013112")
     assert "$2026013112 is a partition by hour, but the table is by day" in run.err
     fields = [*made.schema, SchemaField("day", "DATE")]
     by_column = Table(f"test-project.{dataset}.c", schema=fields)
     by_column.time_partitioning = TimePartitioning(field="day")
     bigquery.client.create_table(by_column)
-    load(corpus, "3", code=2, table=f"test-project:{dataset}.c$20260131")
+    load(CORPUS, "3", code=2, table=f"test-project:{dataset}.c$20260131")
     assert "$20260131 must have its time in their column day, " in run.err
 
 
@@ -169,11 +159,11 @@ def test_nested_vectors_are_read_with_unnest(bigquery, dataset, run, load):
     assert found == [("red", width), ("", 0), ("river", width)]
 
 
-def test_a_damaged_footer_stops_the_load(bigquery, dataset, corpus, run, load, monkeypatch):
+def test_a_damaged_footer_stops_the_load(bigquery, dataset, run, load, monkeypatch):
     """It counts three of four rows, of which pyarrow would read as many and say nothing."""
     with monkeypatch.context() as patch:
         patch.setattr(Client, "load_table_from_file", mock.Mock(side_effect=KeyboardInterrupt))
-        [path] = load(corpus, code=130).glob("embeddings/*.parquet")
+        [path] = load(CORPUS, code=130).glob("embeddings/*.parquet")
     data = path.read_bytes()
     for place in range(len(data) - 8 - int.from_bytes(data[-8:-4], "little"), len(data)):
         if data[place] == 2 * len(TEXTS):  # a varint
@@ -181,21 +171,21 @@ def test_a_damaged_footer_stops_the_load(bigquery, dataset, corpus, run, load, m
             metadata = pq.read_metadata(path)
             if (metadata.num_rows, metadata.row_group(0).num_rows) == (3, len(TEXTS)):
                 break
-    load(corpus, code=1)
+    load(CORPUS, code=1)
     assert f"{path} is damaged (3 rows in its footer, 4 in its row groups)" in run.err
     assert "nothing was loaded" in run.err
     assert count(bigquery, dataset) == 0
 
 
-def test_tables_that_do_not_fit_are_said_before_any_work(bigquery, dataset, corpus, run):
+def test_tables_that_do_not_fit_are_said_before_any_work(bigquery, dataset, run):
     flags = {"output_format": "bigquery", "output_table": "test-project:nowhere.t"}
     message = "--output_table test-project:nowhere.t: there is no dataset nowhere"
-    run.refused(corpus, message, **flags)
+    run.refused(CORPUS, message, **flags)
     assert run.err.endswith("`bq --location=REGION mk --dataset test-project:nowhere`\n")
     fields = [("id", "INT64", "NULLABLE"), ("embedding", "FLOAT64", "REPEATED")]
     bigquery.fill(f"test-project.{dataset}.v", fields, [])
     flags["output_table"] = f"test-project:{dataset}.v"
-    run.refused(corpus, "its column id is INT64, STRING is required", **flags)
+    run.refused(CORPUS, "its column id is INT64, STRING is required", **flags)
 
 
 def test_what_the_table_has_is_skipped(bigquery, dataset, tmp_path, run, load):
@@ -264,24 +254,24 @@ def test_multi_vectors_arrive_in_the_table(bigquery, dataset, tmp_path, load):
 
 
 def test_a_run_that_rejected_too_much_loads_nothing_until_it_is_allowed(
-    bigquery, dataset, corpus, run, load, tmp_path, monkeypatch
+    bigquery, dataset, run, load, tmp_path, monkeypatch
 ):
     """The job judges, whoever waits for it: the rows that the table has stay."""
     flags = {"write_disposition": "truncate", "max_rejected": "1%"}
     load(texts(tmp_path / "a.jsonl", "a"), "before", **flags)
     with monkeypatch.context() as patches:
         patches.setattr(job, "problem_of", lambda *_: None)  # as where no command waits
-        output = load(corpus, **flags)
+        output = load(CORPUS, **flags)
     assert ids(bigquery, dataset) == ["a0", "a1", "a2", "a3"]
     assert record(output)["status"] == "refused"
     assert "1 of 5 records was rejected, --max_rejected allows 1%" in record(output)["error"]
-    load(corpus, code=3, **flags)
+    load(CORPUS, code=3, **flags)
     assert "nothing to do" in run.out
     assert ids(bigquery, dataset) == ["a0", "a1", "a2", "a3"]
-    load(corpus, **flags | {"max_rejected": "20%"})
+    load(CORPUS, **flags | {"max_rejected": "20%"})
     assert ids(bigquery, dataset) == ["k0", "k1", "k2", "k3"]
     assert record(output)["status"] == "done"
-    load(corpus, **flags | {"max_rejected": "20%"})
+    load(CORPUS, **flags | {"max_rejected": "20%"})
     assert "nothing to do" in run.out
 
 
@@ -306,12 +296,6 @@ def test_a_run_that_embedded_nothing_never_empties_a_table(bigquery, dataset, ru
 PAGE = (ROOT / "docs" / "bigquery.md").read_text("utf-8")
 
 
-def commands():
-    for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL):
-        for line in block.replace("\\\n", " ").splitlines():
-            yield shlex.split(line)
-
-
 # Instead of VECTOR_SEARCH, which the emulator lacks.
 SEARCH = """SELECT id, (
     SELECT SUM(x * y) FROM UNNEST(embedding) AS x WITH OFFSET n
@@ -326,13 +310,13 @@ def test_every_command_runs(bigquery, gcs, tiny_bundle, monkeypatch, capsys):
     bigquery.fill("test-project.texts.news", schema, rows)
     bigquery.client.create_dataset("test-project.vectors", exists_ok=True)
     gcs.put("bigquery-docs", {"texts/1.jsonl": '{"id": "a", "text": "a red river"}\n'})
-    found = list(commands())
-    assert len(found) == 3
-    for words in found:
-        assert words[0] == ".venv/bin/bert-embed"
-        ours = [word.replace("my-project", "test-project") for word in words[1:]]
-        ours = [word.replace("gs://bucket/", "gs://bigquery-docs/") for word in ours]
-        assert main([*ours, "--model", tiny_bundle]) == 0
+    blocks = "".join(re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)).replace("\\\n", " ")
+    assert blocks.count("\n") == 3
+    for line in blocks.splitlines():
+        ours = line.replace("my-project", "test-project")
+        program, *words = shlex.split(ours.replace("gs://bucket/", "gs://bigquery-docs/"))
+        assert program == ".venv/bin/bert-embed"
+        assert main([*words, "--model", tiny_bundle]) == 0
     assert count(bigquery, "vectors", "news") == 1
     [search] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     monkeypatch.setattr("google.cloud.bigquery.Client", lambda project: bigquery.client)
@@ -345,11 +329,9 @@ def test_every_command_runs(bigquery, gcs, tiny_bundle, monkeypatch, capsys):
     assert (found, float(score)) == ("a", pytest.approx(float(question @ river), rel=1e-5))
 
 
-DRY = {"output_format": "bigquery", "dry_run": True}
-
-
 def plan(run, table, **flags):
-    run({"in.jsonl": '{"text": "a red river", "year": 7}\n'}, output_table=table, **DRY, **flags)
+    flags |= {"output_format": "bigquery", "output_table": table, "dry_run": True}
+    run({"in.jsonl": '{"text": "a red river", "year": 7}\n'}, **flags)
     return run.out
 
 

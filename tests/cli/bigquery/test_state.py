@@ -260,12 +260,8 @@ def test_a_killed_overwrite_loads_once(bigquery, dataset, into, tmp_path, monkey
     assert ids(bigquery, dataset) == A
 
 
-@pytest.fixture(scope="module")
-def other_model(model_of):
-    return model_of(write_tiny_huggingface, heads=2).path
-
-
-def test_other_vectors_are_not_appended(bigquery, dataset, into, other_model, tmp_path):
+def test_other_vectors_are_not_appended(bigquery, dataset, into, model_of, tmp_path):
+    other_model = model_of(write_tiny_huggingface, heads=2).path
     into("a", "append")
     for flags, differs in (
         ({"pooling": "cls"}, 'pooling is "mean" there and "cls" here'),

@@ -117,32 +117,21 @@ def test_the_table_of_precisions_shows_what_each_loses(minilm, tmp_path, capsys)
 TOPICS = {"money": ["money", "vault"], "water": ["river", "water"]}
 
 
-@pytest.fixture
-def train(tmp_path, tiny_bundle, command, monkeypatch):
-    """Trains on texts by their ids, with the lines of a file of labels."""
-
-    def trained(texts, labels, model=tiny_bundle):
-        (tmp_path / "labels.tsv").write_text(labels)
-        records = ({"id": name, "text": text} for name, text in texts.items())
-        source, examples = write_json(tmp_path / "in.jsonl", *records), tmp_path / "examples"
-        command("tokenize", input=source, output=examples, model=tiny_bundle)
-        words = [f"--examples={examples}", f"--labels={tmp_path}/labels.tsv", "--epochs=30"]
-        monkeypatch.setattr(sys, "argv", ["train_classifier", *words, f"--model={model}"])
-        train_classifier.main()
-
-    return trained
-
-
-def test_a_keras_classifier_learns_topics(tmp_path, tiny_bundle, command, train, capsys):
+def test_a_keras_classifier_learns_topics(tmp_path, tiny_bundle, command, monkeypatch, capsys):
     rng = np.random.default_rng(3)
-    texts, labels = {}, []
+    records, labels = [], []
     for number in range(400):
         topic = ("money", "water")[number % 2]
         words = [*rng.choice(TOPICS[topic], 6), *rng.choice(["the", "of"], rng.integers(1, 4))]
-        texts[f"t{number}"] = " ".join(rng.permutation(words))
+        records.append({"id": f"t{number}", "text": " ".join(rng.permutation(words))})
         labels.append(f"t{number}\t{topic}")
-    command("model", "export", tiny_bundle, tmp_path / "saved_model")
-    train(texts, "\n".join(labels[:390]), tmp_path / "saved_model")
+    (tmp_path / "labels.tsv").write_text("\n".join(labels[:390]))
+    source, examples = write_json(tmp_path / "in.jsonl", *records), tmp_path / "examples"
+    command("tokenize", input=source, output=examples, model=tiny_bundle)
+    command("model", "export", tiny_bundle, tmp_path / "model")
+    words = [f"--examples={examples}", f"--labels={tmp_path}/labels.tsv", "--epochs=30"]
+    monkeypatch.setattr(sys, "argv", ["train_classifier", *words, f"--model={tmp_path}/model"])
+    train_classifier.main()
     said = capsys.readouterr().out
     assert "classes money, water" in said
     assert float(re.search(r"held out ([\d.]+)", said)[1]) > 0.85

@@ -43,11 +43,6 @@ def all_files(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
-def examples_in(folder):
-    records = tf.data.TFRecordDataset(list(map(str, data_files(folder, "examples"))))
-    return [tf.train.Example.FromString(one.numpy()).features.feature for one in records]
-
-
 @pytest.fixture
 def mixed(tmp_path):
     """Texts of every kind: plain, empty of tokens, long, doubled, words of their own."""
@@ -121,7 +116,9 @@ def test_windows_are_no_documents_where_their_settings_are_lost(tmp_path, tiny_b
 
 
 def test_a_plain_reader_sees_rows_of_the_model(plain_examples):
-    first, second = examples_in(plain_examples)
+    (path,) = data_files(plain_examples, "examples")
+    read = (tf.train.Example.FromString(one.numpy()) for one in tf.data.TFRecordDataset(str(path)))
+    first, second = (example.features.feature for example in read)
     numbers = {name: list(feature.int64_list.value) for name, feature in first.items()}
     assert first["id"].bytes_list.value == [f"{plain_examples.parent}/in.txt:0".encode()]
     assert len(numbers["input_ids"]) == 4
@@ -132,7 +129,6 @@ def test_a_plain_reader_sees_rows_of_the_model(plain_examples):
     assert first["tokenizer"].bytes_list.value == [settings["tokenizer"].encode()]
     names = ["_state", "examples", "examples.json", "run.json"]
     assert sorted(path.name for path in plain_examples.iterdir()) == names
-    (path,) = data_files(plain_examples, "examples")
     assert path.name == "part-0000000-00000.tfrecord"
 
 
@@ -144,13 +140,8 @@ def plain_examples(tmp_path_factory, tiny_bundle):
     return folder / "examples"
 
 
-@pytest.fixture(scope="module")
-def other_model(model_of):
-    """The same weights with a cased tokenizer."""
-    return model_of(write_tiny_huggingface, cased=True).path
-
-
-def test_another_tokenizer_is_refused_by_name(tmp_path, run, other_model, plain_examples):
+def test_another_tokenizer_is_refused_by_name(tmp_path, run, model_of, plain_examples):
+    other_model = model_of(write_tiny_huggingface, cased=True).path
     examples = shutil.copytree(plain_examples, tmp_path / "examples")
     run.refused(examples, "has another tokenizer", model=other_model)
     (examples / "examples.json").unlink()  # each example tells it, too

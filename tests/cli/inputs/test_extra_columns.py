@@ -37,21 +37,15 @@ TYPED = {
 }
 
 
-@pytest.fixture(scope="module")
-def typed(tmp_path_factory):
-    """A Parquet file with a column of each type."""
-    path = tmp_path_factory.mktemp("typed") / "in.parquet"
-    pq.write_table(pa.table({"id": [10, 11, 12], "text": ["one", "two", "three"]} | TYPED), path)
-    return path
-
-
 def written(output):
     return pa.concat_tables([pq.read_table(path) for path in data_files(output)])
 
 
-def test_columns_of_parquet_keep_their_types(run, typed):
-    """Those that Polars writes itself, and those that are left to Arrow."""
-    output = run(typed, extra_columns=",".join(TYPED), limit=3)
+def test_columns_of_parquet_keep_their_types(tmp_path, run):
+    """Those that Polars writes itself, and those that are left to Arrow; as JSON, too."""
+    table = {"id": [10, 11, 12], "text": ["one", "two", "three"]}
+    pq.write_table(pa.table(table | TYPED), tmp_path / "in.parquet")
+    output = run(tmp_path / "in.parquet", extra_columns=",".join(TYPED), limit=3)
     table = written(output)
     facts = ["num_tokens", "num_tokens_full", "truncated", "text_hash"]
     assert table.column_names == ["id", "embedding", *facts, *TYPED]
@@ -60,6 +54,17 @@ def test_columns_of_parquet_keep_their_types(run, typed):
         is_text = name in ("c_text", "c_kind")
         assert table[name].type == (pa.string() if is_text else column.type), name
     assert record(output)["input"]["extra_columns"]["c_money"] == "decimal128(10, 2)"
+    flags = {"extra_columns": ",".join(TYPED), "output_format": "jsonl", "part_docs": 2}
+    output = run(tmp_path / "in.parquet", "lines", **flags)
+    found = [json.loads(line) for path in data_files(output) for line in path.open()]
+    assert [row["id"] for row in found] == [10, 11, 12]
+    plain = {"c_int": 1, "c_small": 1, "c_unsigned": 2**63, "c_float": 0.5, "c_single": 0.1}
+    plain |= {"c_bool": True, "c_text": "ä", "c_kind": "x", "c_day": "2024-05-06"}
+    plain |= {"c_instant": "2024-05-06T07:08:09.123456Z", "c_seconds": "2024-05-06T07:08:09.123"}
+    plain |= {"c_time": "01:02:03.000000", "c_money": "1.25"}
+    plain |= {"c_tags": ["a", "b"], "c_numbers": [1, 2]}
+    assert {name: found[0][name] for name in TYPED} == plain
+    assert all(found[1][name] is None for name in TYPED if name != "c_kind")
 
 
 def test_columns_of_text_formats_have_the_types_that_are_asked_for(run):
@@ -84,19 +89,6 @@ def test_columns_of_text_formats_have_the_types_that_are_asked_for(run):
     assert rejected(output) == []
     assert record(output)["unfit"] == {"day": 1, "n": 2, "ok": 1}
     assert "warning: extra column day: 1 value is not" in run.out
-
-
-def test_json_lines_have_the_columns_too(run, typed):
-    output = run(typed, extra_columns=",".join(TYPED), output_format="jsonl", part_docs=2)
-    found = [json.loads(line) for path in data_files(output) for line in path.open()]
-    assert [row["id"] for row in found] == [10, 11, 12]
-    plain = {"c_int": 1, "c_small": 1, "c_unsigned": 2**63, "c_float": 0.5, "c_single": 0.1}
-    plain |= {"c_bool": True, "c_text": "ä", "c_kind": "x", "c_day": "2024-05-06"}
-    plain |= {"c_instant": "2024-05-06T07:08:09.123456Z", "c_seconds": "2024-05-06T07:08:09.123"}
-    plain |= {"c_time": "01:02:03.000000", "c_money": "1.25"}
-    plain |= {"c_tags": ["a", "b"], "c_numbers": [1, 2]}
-    assert {name: found[0][name] for name in TYPED} == plain
-    assert all(found[1][name] is None for name in TYPED if name != "c_kind")
 
 
 def test_documents_whose_files_have_no_columns_get_null(tmp_path, run):

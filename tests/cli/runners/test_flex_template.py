@@ -26,12 +26,6 @@ KNOWN = {each["name"]: each for each in json.loads(METADATA)["parameters"]}
 MINOR = sys.version_info.minor
 
 
-@pytest.fixture(scope="module")
-def bucket(gcs_session):
-    """What the template embeds."""
-    gcs_session.put("acme-template", {"texts/a.jsonl": '{"id": "a", "text": "the bank"}\n' * 9})
-
-
 def launched(tmp_path, flags):
     """The words of the command that `launch` prints, and the template's parameters in it."""
     changes = ("TAG=", "TAG=7"), ("FLAGS=", f"FLAGS={flags}")
@@ -120,8 +114,9 @@ def test_the_page_of_the_template_launches_it_with_parameters_that_it_has():
     check_patterns(launched)
 
 
-def test_the_templates_program_takes_every_parameter(gcs, bucket, minilm, capsys, monkeypatch):
+def test_the_templates_program_takes_every_parameter(gcs, minilm, capsys, monkeypatch):
     """With its default, or left empty, as a form sends those that nobody filled in."""
+    gcs.put("acme-template", {"texts/a.jsonl": '{"id": "a", "text": "the bank"}\n' * 9})
     words = [
         "--runner=DataflowRunner",  # as the launcher
         "--project=acme",

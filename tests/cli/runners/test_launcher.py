@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 IMAGE = f"us-docker.pkg.dev/p/r/bert-embed:py3{sys.version_info.minor}-1"
 
 
-def launch(folder: Path, dataflow) -> dict:
+def launched(folder: Path, dataflow) -> dict:
     """What a launcher does: exit code, what it said, and how many steps its job has."""
     job = folder / "job.json"
     words = ["--runner=DataflowRunner", f"--project={PROJECT}", f"--region={REGION}"]
@@ -36,13 +36,6 @@ def launch(folder: Path, dataflow) -> dict:
     graph = dataflow.graph(json.loads(job.read_text())) if job.exists() else None
     steps = len(graph.components.transforms) if graph else 0
     return {"code": made.returncode, "said": made.stdout + made.stderr, "steps": steps}
-
-
-def launched(folder: Path) -> dict:
-    """The launch of a new run."""
-    with gcs_server(folder / "gcs") as gcs, dataflow_server(folder, gcs) as dataflow:
-        gcs.put("launches", {"in/a.jsonl": '{"id": "a", "text": "the bank"}\n' * 9})
-        return launch(folder, dataflow)
 
 
 def test_the_default_model_is_found_without_a_route(minilm, tmp_path):
@@ -66,4 +59,7 @@ def test_the_default_model_is_found_without_a_route(minilm, tmp_path):
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(launched(Path(sys.argv[1]))))
+    place = Path(sys.argv[1])
+    with gcs_server(place / "gcs") as gcs, dataflow_server(place, gcs) as server:
+        gcs.put("launches", {"in/a.jsonl": '{"id": "a", "text": "the bank"}\n' * 9})
+        sys.stdout.write(json.dumps(launched(place, server)))

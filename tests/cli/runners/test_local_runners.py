@@ -54,18 +54,14 @@ def counted(output):
     return {name: kept[name] for name in names if name in kept}
 
 
-def assert_same_output(output, expected):
+@pytest.mark.parametrize("name", RUNNERS)
+def test_the_output_is_that_of_the_default_runner(tmp_path, corpus, expected, tiny_bundle, name):
+    output = tmp_path / "out"
+    finish(start("embed", *flags_of(output, tiny_bundle, corpus, **SMALL), *runner_flags(name)))
     assert files(output) == files(expected)
     assert counted(output) == counted(expected)
     assert counted(output)["counts"]["embedded"] == len(rows(output)["id"]) == 1820
     assert len(rejected(output)) == 3
-
-
-@pytest.mark.parametrize("name", RUNNERS)
-def test_the_output_is_that_of_the_default_runner(tmp_path, corpus, expected, tiny_bundle, name):
-    flags = flags_of(tmp_path / "out", tiny_bundle, corpus, **SMALL)
-    finish(start("embed", *flags, *runner_flags(name)))
-    assert_same_output(tmp_path / "out", expected)
 
 
 def test_direct_runner_is_taken_for_the_local_one(run, corpus, expected, caplog):
