@@ -3,21 +3,19 @@
 Airflow is a program here, never imported: its environment and that of the pipeline stay apart.
 """
 
-import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from bert_embed.results.names import DATA_FILES
-from tests.support.command import ROOT, block_records, embed, ran, record, write_json
+from tests.support.command import ROOT, embed, ran, record, write_json
 
 SCRIPT = ROOT / "deploy" / "cron" / "embed_daily.sh"
 DAYS = ("2024-02-28", "2024-02-29", "2024-03-01")
@@ -209,23 +207,3 @@ def fields_of(said: str) -> list[dict[str, str]]:
     """The fields of a task for each `tasks render` of what Airflow said."""
     pattern = re.compile(r"^# property: (\w+)\n# -+\n(.*)", re.MULTILINE)
     return [dict(pattern.findall(each)) for each in said.split("$ airflow tasks render ")[1:]]
-
-
-def in_progress(output: Path, aside: Path, data: bool = True) -> Callable[[], None]:
-    """Has a complete run be one whose parts are not finished; returns what finishes them.
-
-    What it lacks until then, the block records and perhaps the data files, lies `aside`.
-    """
-    record_file = output / "run.json"
-    running = json.loads(record_file.read_text()) | {"status": "running"}
-    record_file.write_text(json.dumps(running))
-    hidden = [*block_records(output), *(output.glob(DATA_FILES) if data else [])]
-    aside.mkdir()
-    for path in hidden:
-        path.rename(aside / f"{path.parent.name}-{path.name}")
-
-    def finish() -> None:
-        for path in hidden:
-            (aside / f"{path.parent.name}-{path.name}").rename(path)
-
-    return finish

@@ -9,7 +9,8 @@ import pytest
 import bert_embed
 from bert_embed.base.errors import InputError
 from bert_embed.pipeline.commands import search
-from tests.support.daily import THREE_DAYS, embed_days, in_progress
+from tests.support.command import block_records, say_status
+from tests.support.daily import THREE_DAYS, embed_days
 
 # Monday has the second still, Wednesday the newest of the others.
 NEWEST = [("2", "monday"), ("1", "wednesday"), ("3", "wednesday"), ("4", "wednesday")]
@@ -68,10 +69,20 @@ def test_search_finds_the_newest_of_each_document_alone(days, run, tiny_bundle):
     assert set(found(names(days)[:2], "two")) == OF_TWO_DAYS
 
 
+def in_progress(output, data=True):
+    """Has the parts of a complete run be unfinished, perhaps without data; what finishes them."""
+    say_status(output, "running")
+    paths = [*block_records(output), *(output.glob("*/part-*") if data else [])]
+    hidden = {path: path.read_bytes() for path in paths}
+    for path in paths:
+        path.unlink()
+    return lambda: [path.write_bytes(content) for path, content in hidden.items()]
+
+
 def test_a_part_that_is_finished_meanwhile_hides_no_document(days, tmp_path, monkeypatch):
     wednesday, nearest = tmp_path / "wednesday", search.nearest
     shutil.copytree(days / "wednesday", wednesday)
-    finish = in_progress(wednesday, tmp_path / "aside")
+    finish = in_progress(wednesday)
 
     def nearest_then_finished(folder, *words, **settings):
         hits = nearest(folder, *words, **settings)
@@ -87,7 +98,7 @@ def test_a_part_that_is_finished_meanwhile_hides_no_document(days, tmp_path, mon
 def test_a_part_that_is_finished_meanwhile_changes_no_answer(days, tmp_path, begun):
     """Nor does a file that is there before its part is finished."""
     shutil.copytree(days / "wednesday", tmp_path / "wednesday")
-    finish = in_progress(tmp_path / "wednesday", tmp_path / "aside", data=not begun)
+    finish = in_progress(tmp_path / "wednesday", data=not begun)
     outputs = [*names(days)[:2], tmp_path / "wednesday"]
     words = [document.id for document in bert_embed.read_words(outputs, partial=True)]
     assert words == ["2", "3", "1"]
