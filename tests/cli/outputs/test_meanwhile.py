@@ -226,18 +226,12 @@ def after_parts(monkeypatch, parts, fault):
 
 
 def move(output):
-    output.rename(output.with_name("moved"))
-
-
-def replace_by_empty(output):
-    move(output)
-    output.mkdir()
+    return output.rename(output.with_name("moved"))
 
 
 def replace_by_copy(output):
     """The folder as it was with its run.json, but for one file that was lost on the way."""
-    move(output)
-    shutil.copytree(output.with_name("moved"), output)
+    shutil.copytree(move(output), output)
     next((output / "embeddings").iterdir()).unlink()
 
 
@@ -250,7 +244,7 @@ def replace_without_records(output):
 
 FAULTS = {
     "moved": move,
-    "replaced by an empty folder": replace_by_empty,
+    "replaced by an empty folder": lambda output: move(output) and output.mkdir(),
     "replaced by a copy": replace_by_copy,
     "a part and its record removed": replace_without_records,
     "embeddings removed": lambda output: shutil.rmtree(output / "embeddings"),

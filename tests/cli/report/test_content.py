@@ -41,13 +41,13 @@ def corpus(tmp_path_factory):
 
 
 FLAGS = {"extra_columns": "lang,year:int64", "block_bytes": 2000, "max_seq_length": 8}
-SILENT = FLAGS | {"report": "true"}
+FLAGS |= {"report": "true"}
 
 
 @pytest.fixture(scope="module")
 def output(corpus, tiny_bundle, tmp_path_factory):
     output = tmp_path_factory.mktemp("report") / "out"
-    assert embed(output, tiny_bundle, corpus, **SILENT) == 0
+    assert embed(output, tiny_bundle, corpus, **FLAGS) == 0
     return output
 
 
@@ -153,7 +153,7 @@ def test_extra_columns_become_colours(page):
 
 def test_equal_runs_give_equal_pages(page, corpus, run, monkeypatch):
     monkeypatch.setattr(sample, "UNASKED", 2000)
-    other = content(run(corpus, **SILENT))
+    other = content(run(corpus, **FLAGS))
     outputs = page["run"]["output"], other["run"]["output"]
     same = json.loads(json.dumps(other).replace(outputs[1], outputs[0]))
     assert same | {"ended": page["ended"]} == page

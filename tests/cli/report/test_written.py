@@ -142,11 +142,10 @@ def test_a_book_as_one_document_adds_some_bins_to_the_lengths(run):
 
 STORED = {
     "jsonl of bits": {"output_dtype": "ubinary", "output_format": "jsonl"},
-    "int8": {"output_dtype": "int8"},
     "tfrecord": {"output_format": "tfrecord", "output_dtype": "bfloat16", "keep_text": True},
     "a stack": {"layers": "-1,-2", "layer_combine": "stack"},
     "one number": {"dim": 1, "keep_text": True},
-    "windows": {"max_seq_length": 8, "long_text": "windows"},
+    "windows of int8": {"max_seq_length": 8, "long_text": "windows", "output_dtype": "int8"},
     "chunks": {"chunk": "tokens:6", "keep_text": True},
 }
 

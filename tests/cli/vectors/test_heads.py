@@ -165,7 +165,6 @@ def test_what_an_earlier_output_has_is_skipped_of_its_kinds(run, models, corpus,
 
 
 REFUSED = [
-    ({"vectors": "sparse,scores"}, "scores: this model makes dense, sparse vectors"),
     ({"pooling": "mean"}, "--pooling is for --vectors dense, not sparse"),
     ({"granularity": "token"}, "--granularity is for --vectors dense, not sparse"),
     ({"vectors": "sparse", "output_dtype": "int8"}, "--output_dtype is for --vectors dense and mu"),
