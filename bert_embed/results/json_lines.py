@@ -139,17 +139,27 @@ def _vectors(column: pa.Array, dtype: str) -> Iterator[Any]:
 
 
 def json_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Values as JSON has them: instants and dates in ISO 8601, decimals their digits as text."""
+    """Values as JSON has them: instants and dates in ISO 8601, decimals their digits as text.
+
+    >>> json_values(pa.array([0, 2**31 - 1], pa.date32()))  # the latter is infinite for DuckDB
+    ['1970-01-01', None]
+    """
     kind = column.type
     if pa.types.is_timestamp(kind):
-        texts = column.cast(pa.timestamp(kind.unit)).cast(pa.string()).to_pylist()
+        texts = _texts(column.cast(pa.timestamp(kind.unit)))
         end = "" if kind.tz is None else "Z"
         return [text and text.replace(" ", "T") + end for text in texts]
     if any(is_kind(kind) for is_kind in _AS_TEXT):
-        return column.cast(pa.string()).to_pylist()
+        return _texts(column)
     if pa.types.is_float32(kind):  # NumPy's numbers are written with the few digits of float32
         return [None if value is None else np.float32(value) for value in column.to_pylist()]
     return column.to_pylist()
+
+
+def _texts(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
+    """Values as text, None for dates and times so far off that Arrow has none."""
+    texts = column.cast(pa.string()).to_pylist()
+    return [text if text is None or text[0] != "<" else None for text in texts]
 
 
 def read_lines(source: Any, wanted: WantedColumns) -> Iterator[Columns]:

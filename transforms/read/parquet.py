@@ -40,11 +40,13 @@ from bert_embed.transforms.read.columns import (
 from bert_embed.transforms.read.lines import INVALID_UTF8, decoded, parts_in_order, positions
 from bert_embed.transforms.read.records import (
     CAN_BE,
+    PRINTED,
     UNFIT,
     Documents,
     Record,
     documents_of,
     fitting,
+    in_range,
     loaded_type,
     record_of,
     shown,
@@ -562,10 +564,13 @@ def _extra_values(column: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.Chunke
     # Arrow takes all numbers for microseconds, for days, or for true, and digits as 0x1A
     differs = is_text(given) and kind != pa.string()
     differs |= is_number and (types.is_temporal(kind) or types.is_boolean(kind))
+    lost = 0
+    if name == "string" and types.is_temporal(given):
+        column, lost = in_range(column.combine_chunks(), PRINTED)
     with suppress(pa.ArrowException):
         if not (differs or types.is_struct(given)):
             column.validate(full=True)  # strings may not be UTF-8
-            return column.cast(options=pc.CastOptions(kind, allow_time_truncate=True)), 0
+            return column.cast(options=pc.CastOptions(kind, allow_time_truncate=True)), lost
     is_rounded = is_integer and types.is_floating(kind)
     is_decimal = name is not None and types.is_decimal(given)
     values: list[Any] = _values(column.cast(pa.string()) if is_decimal else column)

@@ -397,6 +397,7 @@ def id_of(record: Mapping[str, Any], column: str) -> str:
 # What BigQuery loads from Parquet files, by its table of conversions:
 # https://cloud.google.com/bigquery/docs/loading-data-cloud-storage-parquet#parquet_conversions
 _DAYS = -719_162, 2_932_896  # of the years 1 to 9999, since 1970
+PRINTED = -12_000_000, 11_000_000  # which Arrow has texts for: of years of five digits
 _DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000}
 _STORED = {pa.float16(): pa.float32(), pa.uint64(): pa.int64()}
 
@@ -424,7 +425,7 @@ def loaded(documents: Documents) -> Documents:
     columns, unfit = [], Counter(documents.unfit)
     for name, column in zip(documents.extra.column_names, documents.extra.columns, strict=True):
         values = column.combine_chunks()
-        values, lost = (_filled if pa.types.is_list(values.type) else _in_range)(values)
+        values, lost = (_filled if pa.types.is_list(values.type) else in_range)(values)
         columns.append(values)
         unfit += Counter({name: lost})
     extra = pa.Table.from_arrays(columns, schema=documents.extra.schema)
@@ -443,16 +444,16 @@ def _filled(lists: pa.ListArray) -> tuple[pa.ListArray, int]:
     return filled, values.null_count
 
 
-def _in_range(values: pa.Array) -> tuple[pa.Array, int]:
-    """Dates and times in the years that BigQuery has, and how many are not; others as they are."""
+def in_range(values: pa.Array, days: tuple[int, int] = _DAYS) -> tuple[pa.Array, int]:
+    """Dates and times in these days since 1970, and how many are not; others as they are."""
     kind = values.type
-    if pa.types.is_timestamp(kind):
+    if pa.types.is_timestamp(kind) and kind.unit in _DAY:
         numbers, ticks = values.view(pa.int64()), _DAY[kind.unit]
     elif pa.types.is_date(kind):
         numbers, ticks = values.cast(pa.date32()).view(pa.int32()), 1
     else:
         return values, 0
-    first, last = _DAYS
+    first, last = days
     fits = pc.and_(
         pc.greater_equal(numbers, first * ticks), pc.less(numbers, (last + 1) * ticks)
     ).fill_null(True)

@@ -170,6 +170,7 @@ UUIDS = pa.array([bytes(15) + b"\5"], pa.binary(16)).cast(pa.uuid())
 UUIDS = pa.ListArray.from_arrays(pa.array([None, 0, 1], pa.int32()), UUIDS)
 BOOLS = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, None], pa.int8()))
 ZONED = pa.array([datetime.datetime(2024, 1, 2, 3)], pa.timestamp("us", "Europe/Berlin"))
+EPOCH = "1970-01-01 00:00:00.000000Z"
 NUMBERS = pa.array([2004, None], pa.float64())
 D = decimal.Decimal
 
@@ -193,6 +194,9 @@ VALUES = [
     (":string", [pa.array([[("a", 1)]], pa.map_("string", "int64"))], ['{"a":1}'], "string"),
     (":timestamp", [ZONED], [ZONED[0].as_py()], "timestamp[us, tz=UTC]"),
     (":timestamp", [pa.array([1714979289])], [SECONDS], "timestamp[us, tz=UTC]"),
+    # Infinite dates and times, as DuckDB writes them, of which Arrow has no text or a wrong year.
+    (":string", [pa.array([2**63 - 1, 0], pa.timestamp("us", "UTC"))], [None, EPOCH], "string"),
+    (":string", [pa.array([2**31 - 1, 0], pa.date32())], [None, "1970-01-01"], "string"),
     (":date", [pa.array([20240506, 5], pa.int32())], [SECONDS.date(), None], "date32[day]"),
     (":bool", [pa.array([1, 2])], [True, None], "bool"),
     (":bool", [pa.array([D("1.25")])], [None], "bool"),
