@@ -229,6 +229,7 @@ NO_QUOTES = "csv_quoting none takes quotes as characters"
 _NAMES_ROWS = "in R, write.table(…, col.names = NA) names the column of the row names, too"
 CURES = {  # by the reason for which records are rejected
     "invalid UTF-8": AS_UTF8,
+    "malformed JSON": "COPY of PostgreSQL doubles backslashes, psql -Atc writes JSON as it is",
     "malformed CSV": f"{_BACKSLASHES}, {NO_QUOTES}",
     "unterminated quote": NO_QUOTES,
     "more fields than the header": f"texts with a separator need quotes; {_NAMES_ROWS}",

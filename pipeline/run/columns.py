@@ -350,7 +350,7 @@ def refuse_wrapped(fields: Fields, columns: Columns) -> None:
     lists = records or _first_lists(fields, columns)
     if not is_columns and (name := lists_of_texts(lists, columns.texts)):
         key = path_of(name, fields.names)
-        by_row = next(filter(None, programs), f"{key}[] as $one | {key} = $one")
+        by_row = next(filter(None, programs), f"({key} | .[]? // .) as $one | {key} = $one")
         table = "df.explode('{}') in pandas" if name in fields.names else "unnest({}) in DuckDB"
         cure = table.format(name) if fields.file.footer else fields.jq(by_row)
         raise UsageError(

@@ -145,7 +145,11 @@ BY_ID = {each["id"]: each["text"] for each in DOCUMENTS}
         ("a.json", '[{"text": [{"a": "b"}]}]', 'if type == "array" then .[] else . end | .text[]'),
         ("a.json", [{"id": [1], "text": "a b"}], "--id_column id is list_int64 in the first"),
         ("a.json", [{"text": ["a b", "c d"], "id": [1, 2]}] * 2, "jq -c '. as $all | range(.text"),
-        ("a.json", [{"id": 1, "my text": ["a b", "c d"]}] * 2, """jq -c '."my text"[] as $one"""),
+        (
+            "a.json",
+            [{"id": 1, "my text": ["a b", "c d"]}] * 2,
+            """'(."my text" | .[]? // .) as $one""",
+        ),
     ],
 )
 def test_what_is_no_record_a_document_is_refused_with_a_program(run, name, records, message):
