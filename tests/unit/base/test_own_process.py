@@ -83,7 +83,6 @@ def test_a_run_sets_up_worker_processes_and_not_its_caller(tmp_path, tiny_bundle
     [
         ("0::/", {"cpu.max": "150000 100000\n"}, 1.5),
         ("0::/", {"cpu.max": "max 100000\n"}, None),
-        ("0::/", {}, None),
         ("0::/a/b", {"a/b/cpu.max": "max 100000\n", "a/cpu.max": "300000 100000\n"}, 3.0),
         ("0::/a/b", {"a/b/cpu.max": "200000 100000\n", "a/cpu.max": "300000 100000\n"}, 2.0),
         ("0::/host/path", {"cpu.max": "50000 100000\n"}, 0.5),

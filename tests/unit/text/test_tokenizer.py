@@ -7,7 +7,6 @@ import random
 import sys
 import unicodedata
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -324,15 +323,6 @@ def test_a_full_cache_changes_nothing(vocab):
     again = Tokenizer(vocab)
     parts = [again.encode_flat(words[at : at + 1000])[0] for at in range(0, 300_000, 1000)]
     assert np.array_equal(np.concatenate(parts), ids)
-
-
-def test_threads_can_share_a_tokenizer(vocab):
-    tokenizer = Tokenizer(vocab)
-    texts = [f"word{number} naïve 日{chr(0x4E00 + number)}" for number in range(3000)]
-    expected = Tokenizer(vocab).encode_flat(texts)[0]
-    with ThreadPoolExecutor(4) as pool:
-        for ids, _ in pool.map(tokenizer.encode_flat, [texts] * 4):
-            assert np.array_equal(ids, expected)
 
 
 def test_a_vocabulary_file_is_read_as_the_reference_reads_it(tmp_path):
