@@ -203,11 +203,6 @@ def test_terraform_gives_arguments_that_the_provider_has():
     known = json.loads(path.read_text("utf-8"))
     for (kind, name), given in resources().items():
         assert list(wrong_arguments(given, known[kind], f"{kind}.{name}")) == []
-    bucket = resources()["google_storage_bucket", "work"]
-    wrong = {"lifecycle_rule": [{"action": [{"typ": "Delete"}]}], "nam": "x"}
-    found = list(wrong_arguments(bucket | wrong, known["google_storage_bucket"], "b"))
-    assert "b: no argument nam" in found
-    assert "b.lifecycle_rule.action: no argument typ" in found
 
 
 def refused(url, body):

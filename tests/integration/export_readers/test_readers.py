@@ -113,8 +113,3 @@ def test_an_export_to_faiss_that_failed_starts_anew(runs, tmp_path, capsys):
     assert "is damaged" in capsys.readouterr().err
     assert not (tmp_path / "faiss" / "knn.index").exists()
     assert export(runs["float32"], tmp_path / "faiss", "faiss") == 0
-    assert export(runs["float32"], tmp_path / "faiss", "faiss") == 0
-    assert "nothing to do" in capsys.readouterr().out
-    (tmp_path / "faiss" / "mine.txt").write_text("mine")
-    assert export(runs["float32"], tmp_path / "faiss", "faiss") == 2
-    assert "holds mine.txt" in capsys.readouterr().err

@@ -119,7 +119,6 @@ CLOUD = "pip install google-cloud-storage"
 BIGQUERY = "pip install google-cloud-bigquery google-cloud-bigquery-storage"
 LACKING = {
     "embed --input gs://bucket/a.jsonl --output out": CLOUD,
-    "embed --input {texts} --output gs://bucket/out": CLOUD,
     "search gs://bucket/out words": CLOUD,
     "embed --input s3://bucket/a.jsonl --output out": "pip install boto3",
     "embed --query SELECT --project acme --output out": BIGQUERY,

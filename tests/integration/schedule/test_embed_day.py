@@ -1,6 +1,5 @@
 """A day is one run: compared with the days before it, the same run whenever it is run again."""
 
-import json
 import re
 import shutil
 
@@ -140,16 +139,6 @@ def test_a_day_waits_for_its_input(tmp_path, texts, vectors, run_day, capsys):
     assert not vectors.exists()
     (tmp_path / f"{DAYS[0]}.ready").touch()
     assert run_day(DAYS[0], ready=ready) == 0
-
-
-def test_a_day_waits_for_the_days_before_it(done, vectors, run_day, capsys):
-    copy(done, vectors, DAYS[0])
-    path = vectors / DAYS[0] / "run.json"
-    path.write_text(json.dumps(json.loads(path.read_bytes()) | {"status": "failed"}))
-    assert run_day(DAYS[1]) == 69
-    assert f"{DAYS[0]} comes before {DAYS[1]} and is not finished" in capsys.readouterr().err
-    assert not (vectors / DAYS[1]).exists()
-    assert run_day(DAYS[0]) == run_day(DAYS[1]) == 0
 
 
 def test_a_day_that_is_replaced_compares_with_the_days_of_now(
