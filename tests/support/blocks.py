@@ -3,7 +3,6 @@
 import json
 import struct
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -161,21 +160,6 @@ def as_stored(vectors: np.ndarray, dtype: str) -> np.ndarray:
     kept = stored(vectors[there], dtype)
     left[there] = restored(kept.values, kept.scale, dtype, vectors.shape[1])
     return left
-
-
-def without_rows(block: EmbeddingBlock) -> EmbeddingBlock:
-    """A block of no documents, all of whose kinds are there."""
-    none = np.empty((0, WIDTH), np.float32)
-    return replace(
-        block,
-        part=Part(3, 1),
-        ids=pa.array([], pa.string()),
-        num_tokens=block.num_tokens[:0],
-        truncated=block.truncated[:0],
-        full_lengths=None,
-        text_hash=block.text_hash[:0],
-        vectors=none,
-    )
 
 
 def read_blocks(specs, output, part_docs, block_bytes):

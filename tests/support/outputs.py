@@ -210,8 +210,6 @@ def run_of_kinds(
     folder: Path,
     kinds: Sequence[str],
     rows: Sequence[int] = (30, 0, 12),
-    width: int = 12,
-    output_format: str = "parquet",
     chunks: bool = False,
     **settings: Any,
 ) -> Path:
@@ -229,15 +227,8 @@ def run_of_kinds(
             heads={kind: ROWS[kind](number, vectors) for kind in heads if kind in kinds},
         )
 
-    return finished_run(
-        folder,
-        rows,
-        width,
-        output_format=output_format,
-        chunks=chunks,
-        settings={"vectors": list(kinds), "heads": heads, **settings},
-        changed=of_kinds,
-    )
+    settings |= {"vectors": list(kinds), "heads": heads}
+    return finished_run(folder, rows, chunks=chunks, settings=settings, changed=of_kinds)
 
 
 def write_output(

@@ -67,13 +67,7 @@ def distance(found: ArrayLike, wanted: ArrayLike) -> float:
     return float(np.max(apart / np.where(length > 0, length, 1), initial=0))
 
 
-def assert_near(
-    found: ArrayLike,
-    wanted: ArrayLike,
-    config: BertConfig = TINY,
-    precision: str = "float32",
-) -> None:
+def assert_near(found: ArrayLike, wanted: ArrayLike, config: BertConfig = TINY) -> None:
     """Fails unless two results of one model are as near as two machines would compute them."""
     # Each of both has an error of its own.
-    allowed = relative_error(config, "float32") + relative_error(config, precision)
-    assert distance(found, wanted) <= allowed
+    assert distance(found, wanted) <= 2 * relative_error(config)
