@@ -414,13 +414,4 @@ def write_deleted(file: BinaryIO, table: pa.Table, settings: Settings) -> None:
             for each that is gone.
         settings: What the run says of its vectors.
     """
-    import pyarrow.parquet as pq
-
-    pq.write_table(
-        typed_ids(table, settings),
-        file,
-        compression="zstd",
-        use_dictionary=False,
-        write_page_checksum=True,
-        row_group_size=max(table.num_rows, 1),
-    )
+    _write_table(file, typed_ids(table, settings), settings, packed=False)
