@@ -262,6 +262,7 @@ def open_parquet(
         metadata=metadata,
         buffer_size=buffer_size,
         page_checksum_verification=check_pages,
+        coerce_int96_timestamp_unit="us",  # as Spark means them; in ns the year 9999 is 1816
         read_dictionary=read_dictionary,
     )
     if metadata is None:

@@ -1,6 +1,7 @@
 """Parquet: each row is read once, in any encoding and any cutting; other types are refused."""
 
 import base64
+import datetime
 import gzip
 import itertools
 import os
@@ -173,6 +174,18 @@ def test_ids_of_other_types(tmp_path, column, expected):
     pq.write_table(pa.table({"id": column, "text": ["one", None]}), tmp_path / "a.parquet")
     (block,) = blocks(tmp_path, Columns(id="id"))
     assert [rejection.id for rejection in block.part.rejected] == expected[1:]
+
+
+def test_times_of_spark_and_hive_keep_their_years(tmp_path):
+    """They write INT96, which Arrow reads as nanoseconds of some centuries."""
+    times = pa.array([datetime.datetime(9999, 12, 31, 23, 59, 59)], pa.timestamp("us"))
+    table = pa.table({"text": ["one"], "until": times})
+    how = {"use_deprecated_int96_timestamps": True, "store_schema": False}
+    pq.write_table(table, tmp_path / "a.parquet", **how)
+    [file] = list_input([str(tmp_path)]).first(None)
+    assert file.footer.schema.field("until").type == times.type
+    (block,) = blocks(tmp_path, Columns(extra=pa.schema([("until", times.type)])))
+    assert block.extra["until"].to_pylist() == times.to_pylist()
 
 
 def test_a_column_without_any_value_is_missing(tmp_path):
