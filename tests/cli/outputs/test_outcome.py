@@ -106,11 +106,8 @@ def test_of_two_corrected_commands_at_once_one_is_refused(run, tiny_bundle, text
     assert main(["verify", str(output)]) == 0
 
 
-def test_blank_lines_and_skipped_records_are_not_held_against_it(run):
+def test_blank_lines_are_not_held_against_it(run):
     run({"blank.txt": "\n\n\n"}, "blank")
-    first = run({"in.txt": "one\ntwo\n"}, "first")
-    second = run({"in.txt": "one\ntwo\n"}, "second", skip_existing=first)
-    assert record(second)["counts"]["skipped"] == 2
     run({"bad.txt": b"\n\ncaf\xe9\n"}, "bad", code=3)
     wanted = "1 of 1 record (beside 2 blank lines) was rejected, most for: invalid UTF-8"
     assert wanted in run.err

@@ -87,8 +87,6 @@ def test_chunks_are_read_searched_and_not_embedded_again(run, command):
     again = run(more, "again", skip_existing=output, chunk="sentence")
     assert record(again)["counts"]["skipped"] == 3
     assert [place[:2] for place in places(again)] == [("f", 0), ("f", 1)]
-    message = 'chunk is "sentence" there and "paragraph" here'
-    run.refused(more, message, "other", skip_existing=output, chunk="paragraph")
 
 
 def test_chunks_that_overlap_are_read_in_blocks_of_the_usual_size(run):
