@@ -50,7 +50,7 @@ print(*(known[name][0] for name in loaded - {{"google"}}))  # whose name package
     assert [name for name in names if f"\n{name}==" not in pins] == ["bert-embed"]
 
 
-def test_the_readme_has_the_cost_of_what_was_measured(tmp_path):
+def test_the_readme_has_the_cost_of_what_was_measured():
     """Whoever measures, or has another price, writes the pages anew."""
     results = [json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob("*-*.json"))]
     table = cost(results)

@@ -278,7 +278,7 @@ def check_one_sentence(said):
 
 
 @pytest.mark.slow
-def test_of_a_bucket_too(tmp_path, tiny_bundle, corpus, monkeypatch, capsys, gcs):
+def test_of_a_bucket_too(tiny_bundle, corpus, monkeypatch, capsys, gcs):
     """Objects are gone that an earlier part of the run wrote, with their block record."""
     gcs.client.create_bucket("vanished")
     address, folder = "gs://vanished/out", gcs.root / "vanished" / "out"

@@ -170,7 +170,7 @@ def test_a_phone_scrolls_in_one_direction_only(visit):
     assert set(heights) == {1}
 
 
-def test_texts_stay_texts(visit, output):
+def test_texts_stay_texts(visit):
     page = visit()
     assert page.title() == "<u>out: report"
     said = page.locator("main").inner_text()

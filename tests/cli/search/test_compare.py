@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import bert_embed
-from bert_embed.base.arrays import unit
 from bert_embed.base.errors import InputError
 from bert_embed.search.rankings import agreement
 from tests.support.command import write_json
@@ -111,7 +110,7 @@ TEXTS = {
 
 
 def test_queries_are_embedded_by_each_model_and_relevance_is_measured(
-    tmp_path, run, tiny_bundle, poisoned_bundle, compare, command
+    tmp_path, run, poisoned_bundle, compare, command
 ):
     source = {"in.jsonl": [{"id": name, "text": text} for name, text in TEXTS.items()]}
     real, small = run(source, "real"), run(source, "dim", dim=2, limit=3)
@@ -128,12 +127,9 @@ def test_queries_are_embedded_by_each_model_and_relevance_is_measured(
     # "people" is beyond the limit of the second; "nowhere" is in no output.
     assert (found["ndcg_at_10"]["old"]["queries"], found["relevant_missing"]) == (2, 3)
     means = {name: each["mean"] for name, each in found["ndcg_at_10"].items()}
-    names, vectors = bert_embed.read(small)
-    asked = bert_embed.load(tiny_bundle, dim=2).encode([each["text"] for each in queries[:2]])
-    gains = []
-    for query, wanted in zip(asked, ("vault", "bank"), strict=True):
-        order = np.argsort(-(unit(vectors) @ query), kind="stable")
-        gains.append(1 / np.log2(2 + [names[row] for row in order].index(wanted)))
+    ranked = bert_embed.nearest(str(small), [each["text"] for each in queries[:2]], 3)
+    ids = [[hit.id for hit in hits] for hits in ranked]
+    gains = [1 / np.log2(2 + ids[0].index("vault")), 1 / np.log2(2 + ids[1].index("bank"))]
     assert means["new"] == pytest.approx(np.mean(gains))
     assert found["recall_at_100"]["new"]["mean"] == 1
     assert means["difference"] == pytest.approx(means["new"] - means["old"])
