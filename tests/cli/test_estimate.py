@@ -160,9 +160,8 @@ def test_mistakes_are_named(words, message, command):
 def test_a_store_and_a_table_are_sampled_too(small, estimated, gcs, bigquery):
     found = estimated(gcs.put_folder(small / "in", "estimated", "in"))
     assert found["tokens"] == record(small / "out")["tokens"]
-    schema = [("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE")]
     rows = [{"id": f"k{n}", "text": "red bank"} for n in range(40)]
-    bigquery.fill("test-project.estimated.t", schema, rows)
+    bigquery.fill("test-project.estimated.t", rows)
     found = estimated("test-project:estimated.t")
     assert (found["documents"], found["exact"]) == (40, True)
 

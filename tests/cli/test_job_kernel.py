@@ -1,6 +1,5 @@
 """All jobs begin and end the same way, whatever they compute: done, lost, failed, interrupted."""
 
-import json
 import pickle
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from bert_embed.pipeline import job
 from bert_embed.pipeline.cli import main
 from bert_embed.results.run_record import RunRecord, read_record
 from bert_embed.transforms import reconcile
-from tests.support.command import ROOT, flags_of
+from tests.support.command import ROOT, flags_of, record
 
 RUN_ON_RUNNER = job.run_on_runner
 WAIT = 60  # seconds
@@ -44,14 +43,10 @@ def ends_with(monkeypatch):
     return runs
 
 
-def status(tmp_path):
-    return json.loads((tmp_path / "out" / "run.json").read_text())["status"]
-
-
 def test_a_lost_connection_to_a_job_that_is_done_is_a_note(words, tmp_path, ends_with, command):
     ends_with(OSError("the server is gone"))
     assert "note: the server is gone; the job is complete" in command(*words).err
-    assert status(tmp_path) == "done"
+    assert record(tmp_path / "out")["status"] == "done"
 
 
 def test_a_failure_is_noted_and_told_with_a_cure(words, tmp_path, ends_with, command, monkeypatch):
@@ -59,16 +54,16 @@ def test_a_failure_is_noted_and_told_with_a_cure(words, tmp_path, ends_with, com
     said = command(*words, code=1).err
     assert "error: the job failed: no space left\n" in said
     assert "kept; once this is fixed, the same command continues\n" in said
-    assert status(tmp_path) == "failed"
+    assert record(tmp_path / "out")["status"] == "failed"
     ends_with(KeyboardInterrupt(), after=False)
     said = command(*words, code=130).err
     assert "\ninterrupted; " in said
     assert "the same command computes the rest" in said
     assert "error" not in said
-    assert status(tmp_path) == "interrupted"
+    assert record(tmp_path / "out")["status"] == "interrupted"
     monkeypatch.undo()
     command(*words)
-    assert status(tmp_path) == "done"
+    assert record(tmp_path / "out")["status"] == "done"
 
 
 def test_a_record_that_vanished_fails_the_job(words, tmp_path, monkeypatch, command):

@@ -203,8 +203,7 @@ def test_no_text_stands_in_the_errors_of_examples(tmp_path, tiny_bundle, broken)
 @pytest.mark.parametrize("name", ["deal_out", "row_blocks"])
 def test_no_text_stands_in_errors_of_a_tables_rows(tmp_path, tiny_bundle, bigquery, broken, name):
     table = f"secrets_{name}.t"
-    schema = [("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE")]
-    bigquery.fill(f"test-project.{table}", schema, [{"id": "a", "text": TEXT}])
+    bigquery.fill(f"test-project.{table}", [{"id": "a", "text": TEXT}])
     words = flags_of(tmp_path / "out", tiny_bundle, f"test-project:{table}")
     told = broken(f"transforms.bigquery.read.{name}", "embed", *words)
     assert_no_text(told, tmp_path / "out", "read( the table)?")

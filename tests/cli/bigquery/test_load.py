@@ -183,7 +183,7 @@ def test_tables_that_do_not_fit_are_said_before_any_work(bigquery, dataset, run)
     run.refused(CORPUS, message, **flags)
     assert run.err.endswith("`bq --location=REGION mk --dataset test-project:nowhere`\n")
     fields = [("id", "INT64", "NULLABLE"), ("embedding", "FLOAT64", "REPEATED")]
-    bigquery.fill(f"test-project.{dataset}.v", fields, [])
+    bigquery.fill(f"test-project.{dataset}.v", [], fields)
     flags["output_table"] = f"test-project:{dataset}.v"
     run.refused(CORPUS, "its column id is INT64, STRING is required", **flags)
 
@@ -206,7 +206,7 @@ def test_what_the_table_has_is_skipped(bigquery, dataset, tmp_path, run, load):
 
 def test_a_table_that_says_nothing_of_its_vectors_is_refused(bigquery, dataset, run):
     schema = [("id", "STRING", "REQUIRED"), ("text_hash", "INTEGER", "NULLABLE")]
-    bigquery.fill(f"test-project.{dataset}.v", schema, [{"id": "a", "text_hash": 1}])
+    bigquery.fill(f"test-project.{dataset}.v", [{"id": "a", "text_hash": 1}], schema)
     for table, message in (
         ("v", "does not describe its vectors"),
         ("none", "there is no such project, dataset or table"),
@@ -304,10 +304,8 @@ SEARCH = """SELECT id, (
 
 
 def test_every_command_runs(bigquery, gcs, tiny_bundle, monkeypatch, capsys):
-    fields = ["id", "body", "lang"]
-    rows = [{"id": "a", "body": "a red river", "lang": "en"}]
-    schema = [(name, "STRING", "NULLABLE") for name in fields]
-    bigquery.fill("test-project.texts.news", schema, rows)
+    row = {"id": "a", "body": "a red river", "lang": "en"}
+    bigquery.fill("test-project.texts.news", [row], [(name, "STRING", "NULLABLE") for name in row])
     bigquery.client.create_dataset("test-project.vectors", exists_ok=True)
     gcs.put("bigquery-docs", {"texts/1.jsonl": '{"id": "a", "text": "a red river"}\n'})
     blocks = "".join(re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)).replace("\\\n", " ")

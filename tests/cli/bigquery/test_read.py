@@ -52,7 +52,7 @@ def filled(bigquery, dataset):
 
     def fill(rows, schema=SCHEMA):
         name = f"test-project.{dataset}.t{next(numbers)}"
-        bigquery.fill(name, schema, rows)
+        bigquery.fill(name, rows, schema)
         return name
 
     return fill
@@ -188,24 +188,22 @@ def test_rows_that_an_earlier_output_has_are_skipped(bigquery, table, run):
     run(shown(table), "two", skip_existing=first, **flags)
 
 
-def expire(bigquery):
-    """Drops the rows of all queries, as BigQuery does after seven days."""
-    for each in bigquery.client.list_datasets(include_all=True):
-        for found in bigquery.client.list_tables(each.reference):
-            if found.table_id.startswith("query_"):
-                bigquery.client.delete_table(found.reference)
+def rows_of_queries(bigquery):
+    """The tables that hold them, which BigQuery drops after seven days."""
+    datasets = bigquery.client.list_datasets(include_all=True)
+    found = (each for one in datasets for each in bigquery.client.list_tables(one.reference))
+    return [each.reference for each in found if each.table_id.startswith("query_")]
 
 
 def test_a_complete_run_outlives_the_rows_of_its_query(bigquery, table, run):
     flags = {"query": f"SELECT id, text, n FROM `{table}` WHERE n < 5", "project": "test-project"}
     output = run(**flags)
-    expire(bigquery)
+    for each in rows_of_queries(bigquery):
+        bigquery.client.delete_table(each)
     for more in ({}, {"dry_run": True}):
         run(**flags, **more)
         assert ("nothing to do" in run.out) == (not more)
-    datasets = bigquery.client.list_datasets(include_all=True)
-    names = [t.table_id for each in datasets for t in bigquery.client.list_tables(each.reference)]
-    assert not any(name.startswith("query_") for name in names), "the query was billed again"
+    assert not rows_of_queries(bigquery), "the query was billed again"
     # What is asked is another run: it is refused, not taken for that one.
     run.refused((), "holds another run", **flags, id_column="n")
     say_status(output, "failed")

@@ -323,9 +323,7 @@ def test_extra_columns_that_the_table_lacks_are_told_first(bigquery, dataset, in
 
 
 def test_rows_of_a_query_do_not_get_into_messages(bigquery, dataset, run):
-    schema = [("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE")]
-    rows = [{"id": "a", "text": "the secret words"}]
-    bigquery.fill(f"test-project.{dataset}.t", schema, rows)
+    bigquery.fill(f"test-project.{dataset}.t", [{"id": "a", "text": "the secret words"}])
     for called in ("ERROR(text)", "CAST(text AS INT64)", "DATE(text)"):
         sql = f"SELECT id, {called} AS text FROM `test-project.{dataset}.t`"
         run.refused((), "error: --query: ", query=sql, project="test-project")

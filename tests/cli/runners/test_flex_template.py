@@ -253,7 +253,7 @@ def test_days_without_a_day_in_the_output_are_refused(cloud, tiny_bundle, tmp_pa
 
 def test_a_day_is_due_of_a_table_whose_name_could_be_a_files(bigquery, tmp_path):
     for day in (1, 2):
-        bigquery.fill(f"acme.due.t_2026030{day}", [("text", "STRING", "NULLABLE")], [])
+        bigquery.fill(f"acme.due.t_2026030{day}", [])
     words = ["--input=acme.due.t_{yesterday:%Y%m%d}", f"--output={tmp_path}/{{yesterday}}"]
     options = template_options([*words, "--input_format=bigquery"])
     now = datetime.datetime(2026, 3, 3, tzinfo=datetime.UTC)

@@ -77,8 +77,7 @@ def table(bigquery):
 
     def made(name):
         bigquery.client.delete_table(f"test-project.{name}.t", not_found_ok=True)
-        schema = [("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE")]
-        bigquery.fill(f"test-project.{name}.t", schema, [json.loads(LINE)])
+        bigquery.fill(f"test-project.{name}.t", [json.loads(LINE)])
         return f"test-project.{name}.t"
 
     return made

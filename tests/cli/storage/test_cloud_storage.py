@@ -29,7 +29,6 @@ from tests.support.outputs import content
 
 pytestmark = pytest.mark.slow
 
-DOCUMENTS = 450
 SMALL = {"block_bytes": 1000}
 
 
@@ -37,7 +36,7 @@ SMALL = {"block_bytes": 1000}
 def corpus(tmp_path_factory):
     """Three files of JSON lines, one of them compressed, with some bad records."""
     folder = tmp_path_factory.mktemp("texts")
-    whole = some_texts(DOCUMENTS) | dict.fromkeys(["d0", "d140", "d280", "d420"], "")
+    whole = some_texts(450) | dict.fromkeys(["d0", "d140", "d280", "d420"], "")
     lines = [json.dumps({"id": name, "text": text}) for name, text in whole.items()]
     (folder / "a.jsonl").write_text("\n".join(lines[:200]))
     (folder / "b.jsonl").write_text("\n".join(lines[200:420]) + "\n")

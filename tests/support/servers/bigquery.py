@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +42,8 @@ _JOB = re.compile(r"(/bigquery/v2/projects/[^/]+/(?:jobs|queries)/)([^/?]+)(.*)"
 _TABLE = re.compile(r"/bigquery/v2/projects/[^/]+/datasets/[^/]+/tables/[^/]+")
 _CHANGE = re.compile(r"\s*(?:DELETE FROM|INSERT INTO|UPDATE)\s+`([^`]+)`")
 _ROW_BYTES = 100  # the emulator does not know how large a table is
+_Field = tuple[str, str, str]  # name, type and mode
+_TEXTS = (("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE"))
 
 
 def emulator_environment() -> Path:
@@ -98,7 +100,8 @@ class BigQueryServer:
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         return [row.values() for row in self.client.query(sql).result()]
 
-    def fill(self, table: str, schema: list[tuple[str, str, str]], rows: list[dict]) -> None:
+    def fill(self, table: str, rows: list[dict], schema: Sequence[_Field] = _TEXTS) -> None:
+        """Makes a table, of ids and texts if nothing else is said, and its data set."""
         from google.cloud import bigquery
 
         self.client.create_dataset(table.rsplit(".", 1)[0], exists_ok=True)

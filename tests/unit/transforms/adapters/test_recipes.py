@@ -111,7 +111,7 @@ def test_the_unit_test_passes(minilm):
 
 def test_vectors_are_appended_to_a_table(minilm, bigquery, tmp_path, monkeypatch):
     fields = [("id", "STRING", "NULLABLE"), ("embedding", "FLOAT64", "REPEATED")]
-    bigquery.fill("test-project.recipes.vectors", fields, [])
+    bigquery.fill("test-project.recipes.vectors", [], fields)
     address = bigquery.environment["BIGQUERY_STORAGE_EMULATOR_HOST"]
     client = storage.BigQueryWriteClient
 
