@@ -46,7 +46,7 @@ README.md | make embed | CI runs it
 README.md | 1 file,  | test_the_readme_shows_what_its_commands_print
 README.md | $ .venv/bin/bert-embed search | test_the_readme_shows_what_its_commands_print
 README.md | import bert_embed | test_the_python_of_a_page_gives_these_shapes
-docs/beam.md | python -m examples.embed_stream | tests/cli/examples/test_embed_stream.py
+docs/beam.md | python -m examples.embed_stream | tests/cli/examples/test_examples.py
 docs/beam.md | … quality = | tests/unit/transforms/adapters/test_recipes.py
 docs/beam.md | … FILE_LOADS | tests/unit/transforms/adapters/test_recipes.py
 docs/beam.md | pipeline: | tests/integration/notebooks/test_yaml.py

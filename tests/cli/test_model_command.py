@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from bert_embed.bundle.bundle import load_tensors, read_bundle
-from bert_embed.pipeline.cli import main
 from tests.support.command import flip
+from tests.support.models.folder import imported
 from tests.support.models.heads import write_classifier
 from tests.support.models.sentence_transformers import CASES, QUERY, write_sentence_transformers
 from tests.support.models.tiny import write_tiny_huggingface
@@ -19,8 +19,7 @@ pytestmark = pytest.mark.slow
 def sentence_bundle(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sentence")
     write_sentence_transformers(folder / "source", **CASES["prompts"])
-    assert main(["model", "import", str(folder / "source"), str(folder / "bundle")]) == 0
-    return str(folder / "bundle")
+    return imported(folder).path
 
 
 def test_an_import_says_what_it_made(tmp_path, command):

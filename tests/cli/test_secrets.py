@@ -97,7 +97,6 @@ def test_log_lines_show_none(caplog):
     [
         "--id_column key is not in the first record",
         "no such key: id; 12 tokens: [SEP]",
-        "BigQuery needs credentials: run `gcloud auth application-default login`",
         "gs://bucket/a@b.txt",
         "basic documents/*.jsonl",
         "Basic information: ",

@@ -88,7 +88,6 @@ def test_search_shows_the_texts(tmp_path, run, command):
         ("a.csv", "text\none\n", {"id_column": "key"}, "--id_column key is not a column of"),
         ("a.csv", "Texts,id\none,1\n", {}, "has Texts, id; did you mean --text_column Texts?"),
         ("a.jsonl", '{"document": "a"}\n', {"text_column": "documnet"}, "mean document?"),
-        ("a.csv", "text,iden\none,1\n", {"id_column": "ident"}, "did you mean iden?"),
         ("a.tsv", "text\tyear\none\t1\n", {"extra_columns": "yaer"}, "did you mean year?"),
         ("a.jsonl", '{"id": 1, "text": "a"}\n', {"id_column": "key"}, "key is not in the first"),
         ("a.jsonl", '["one", "two"]\n', {}, "does not begin with JSON lines"),

@@ -205,7 +205,6 @@ def test_a_dry_run_needs_no_server(tmp_path, run):
 
 MISTYPED = {
     "--skip_existng=DIR": "--skip_existng; did you mean --skip_existing?",
-    "--max_rejeced=1%": "--max_rejeced; did you mean --max_rejected?",
     "--max-rejeced": "--max_rejeced; did you mean --max_rejected?",
     "--batch_size=3": "--batch_size; did you mean --batch_tokens?",
     "--jop_endpoint=a:1": "--jop_endpoint; did you mean --job_endpoint?",
