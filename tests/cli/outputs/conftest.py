@@ -1,4 +1,4 @@
-"""Two days of a corpus, the output of the first, and one of many blocks, for this folder."""
+"""A text of a dozen blocks and its output, for this folder."""
 
 import shutil
 from pathlib import Path
@@ -6,30 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import embed
-from tests.support.daily import two_days
 
 LINES = 120  # the last is blank
 SMALL = {"block_bytes": 300}
-
-
-@pytest.fixture(scope="session")
-def days(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return two_days(tmp_path_factory.mktemp("days"))
-
-
-@pytest.fixture(scope="session")
-def first_day(
-    days: tuple[Path, Path], tiny_bundle: str, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    output = tmp_path_factory.mktemp("first_day") / "one"
-    assert embed(output, tiny_bundle, days[0]) == 0
-    return output
-
-
-@pytest.fixture
-def one(first_day: Path, tmp_path: Path) -> Path:
-    """The output of the first day, for a test to change."""
-    return shutil.copytree(first_day, tmp_path / "one")
 
 
 @pytest.fixture(scope="session")

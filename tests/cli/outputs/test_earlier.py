@@ -13,10 +13,21 @@ from bert_embed.bundle.bundle import read_bundle
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.options.command_line import command_of, parse_embed
 from tests.support.command import flags_of, rows, say_status
-from tests.support.daily import counts, some_texts, write
+from tests.support.daily import counts, some_texts, two_days, write
 from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def days(tmp_path_factory):
+    return two_days(tmp_path_factory.mktemp("days"))
+
+
+@pytest.fixture
+def one(days, run):
+    """The output of the first day."""
+    return run(days[0], "one")
 
 
 def test_of_several_outputs_the_last_with_an_id_decides(tmp_path, run, tiny_bundle):
