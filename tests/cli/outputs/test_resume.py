@@ -28,12 +28,7 @@ from tests.support.command import (
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def uninterrupted(whole):
-    return files(whole)
-
-
-def test_a_block_without_its_report_or_its_whole_file_is_to_do(output, corpus, run, uninterrupted):
+def test_a_block_without_its_report_or_its_whole_file_is_to_do(output, corpus, run, whole):
     """The report is the mark: vectors without one are written again, equal byte for byte.
 
     Temporary files that nobody will finish are swept.
@@ -46,15 +41,15 @@ def test_a_block_without_its_report_or_its_whole_file_is_to_do(output, corpus, r
         path.write_bytes(b"half")
     os.utime(old, (time.time() - 90_000, time.time() - 90_000))
     run(corpus, **SMALL)
-    assert files(output) == uninterrupted
+    assert files(output) == files(whole)
     assert stray(output) == [young.name]
     counts = record(output)["counts"]
     assert counts["parts_reused"] == counts["parts"] - 1
-    gone, cut = list(uninterrupted)[3:5]
+    gone, cut = list(files(whole))[3:5]
     (output / gone).unlink()
-    (output / cut).write_bytes(uninterrupted[cut][:100])
+    (output / cut).write_bytes((whole / cut).read_bytes()[:100])
     run(corpus, **SMALL)
-    assert files(output) == uninterrupted
+    assert files(output) == files(whole)
     assert record(output)["counts"]["parts_reused"] == counts["parts"] - 2
 
 
@@ -82,19 +77,19 @@ def test_another_run_in_the_folder_is_refused(output, corpus, run):
     assert (output / "mine.txt").read_text() == "keep"
 
 
-def test_two_jobs_at_once_do_no_harm(tmp_path, corpus, tiny_bundle, uninterrupted):
+def test_two_jobs_at_once_do_no_harm(tmp_path, corpus, tiny_bundle, whole):
     output = tmp_path / "out"
     command = ["embed", *flags_of(output, tiny_bundle, corpus, **SMALL)]
     for process in [start(*command), start(*command)]:
         finish(process)
-    assert files(output) == uninterrupted
+    assert files(output) == files(whole)
     assert record(output)["status"] == "done"
     assert record(output)["counts"]["embedded"] == LINES - 1
     assert stray(output) == []
 
 
 @pytest.mark.parametrize("suffix", ["txt", "csv"])  # a CSV file is one block of many parts
-def test_ctrl_c_says_how_to_go_on(tmp_path, corpus, tiny_bundle, uninterrupted, suffix):
+def test_ctrl_c_says_how_to_go_on(tmp_path, corpus, tiny_bundle, whole, suffix):
     path, output = corpus, tmp_path / "out"
     if suffix == "csv":
         path = tmp_path / "in.csv"
@@ -116,7 +111,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, corpus, tiny_bundle, uninterrupted, 
     assert (Path(command[0]).name, command[1]) == ("bert-embed", "embed")
     assert main(command[1:]) == 0
     assert record(output)["counts"]["embedded"] == LINES - 1
-    assert suffix == "csv" or files(output) == uninterrupted
+    assert suffix == "csv" or files(output) == files(whole)
 
 
 def test_overwrite_waits_for_no_run_that_writes_there(tmp_path, run):

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
-from tests.support.command import record, rejected, rows, vectors, write_json
+from tests.support.command import record, rejected, rows, vectors
 from tests.support.models.architectures import write_architecture
 from tests.support.models.sentence_transformers import CASES, write_sentence_transformers
 from tests.support.rounding import assert_near
@@ -115,18 +115,12 @@ TITLED = [
 ABOVE = ["", "The river", "The river", "The river Red stars", "", "End"]
 
 
-@pytest.fixture(scope="module")
-def source(tmp_path_factory):
-    return write_json(tmp_path_factory.mktemp("contexts") / "in.jsonl", *TITLED)
-
-
 @pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
-def test_a_chunk_has_the_vector_of_prompt_context_and_text(
-    run, model_of, tiny_bundle, source, family
-):
+def test_a_chunk_has_the_vector_of_prompt_context_and_text(run, model_of, tiny_bundle, family):
     model = tiny_bundle if family == "bert" else model_of(write_architecture, family).path
     prompt, context = "bank: ", {"chunk_context": "title,part,headings"}
     flags = {"chunk": "paragraph", "prompt": prompt, "keep_text": True, "model": model}
+    source = {"in.jsonl": TITLED}
     output, without = run(source, **flags, **context), run(source, "plain", **flags)
     found, plain = rows(output), rows(without)
     for name in ("id", "chunk", "start", "stop", "text", "truncated"):
