@@ -83,7 +83,9 @@ class RecordCutter:
         self._delimiter = ord(required(quoting.separator, "separator"))
         self._quoting = quoting
         escape = re.escape((quoting.escape or "").encode())
-        self._escaped = re.compile(escape + rb"[\s\S]") if escape else None
+        # Where there are quotes, others are within these, or letters
+        escaped = rb'[\\"]' if quoting.has_quotes else rb"[\s\S]"
+        self._escaped = re.compile(escape + escaped) if escape else None
         self._before = _LINE_FEED
         # Whether the last byte was a quote that ended quoted text, unless one more follows it.
         self._just_closed = False
@@ -495,10 +497,14 @@ def _text(data: bytes, records: CsvRecords) -> str:
     text = decoded(data)
     if isinstance(text, bytes):
         raise BadRecordError(INVALID_UTF8, utf8_detail(data))
-    if records.quoting.escape == "\\" and r"\N" in text:
-        mark = re.escape(records.quoting.separator or "")
+    quoting = records.quoting
+    if quoting.escape == "\\" and "\\" in text:
+        mark = re.escape(quoting.separator or "")
         text = re.sub(rf"(?<![^{mark}\n])\\N(?=[{mark}\r\n]|$)", _NULL, text)
-    if not records.quoting.has_quotes and records.quoting.escape and "\\" in text:
+        if quoting.has_quotes:  # without which Spark leaves backslashes as they are
+            quoted = rf'(?:^|(?<={mark})) *"(?:[^"\\]|\\[\s\S])*+'
+            letters = re.compile(rf'{quoted}|\\["\\]|(\\)')
+            return letters.sub(lambda found: found[0] + (found[1] or ""), text)
         text = _LETTERS.sub(lambda pair: "\\" + _CONTROLS.get(pair[1], pair[1]), text)
     return text
 

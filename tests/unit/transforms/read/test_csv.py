@@ -68,8 +68,8 @@ def test_records_are_those_of_the_csv_module(text, delimiter, sizes, skips):
 @pytest.mark.parametrize("size", [5, 8, 64])
 def test_escaped_characters_are_letters_and_an_open_quote_has_its_line(size):
     escaped = Dialect(escape="\\", skips_spaces=True)
-    text = b'\\,"a\n\\, "b\n"c\\"\nd"\n'
-    assert cut(text, ",", repeat(size), escaped) == [b'\\,"a\n', b'\\, "b\n', b'"c\\"\nd"\n']
+    text = b'\\\\"a\n\\" "b\n"c\\"\nd"\n'
+    assert cut(text, ",", repeat(size), escaped) == [b'\\\\"a\n', b'\\" "b\n', b'"c\\"\nd"\n']
     cutter = RecordCutter(replace(escaped, separator=","))
     text = b'a\\\n\n"b\n""\n""c'
     for at in range(0, len(text), size):
@@ -258,12 +258,19 @@ HEADER = {"csv_header": ("id", "text")}
     ("text", "how", "texts", "reasons"),
     [
         # An escape in the last record.
-        ("text\none\ntwo\\\nlines", ESCAPED, ["one", "two\nlines"], []),
-        ("text\none\ntwo\\\n", ESCAPED, ["one", "two\n"], []),
-        ("text\none\ntwo\\", ESCAPED, ["one"], [BAD]),
+        ("text\none\ntwo\\\nlines", DUMP, ["one", "two\nlines"], []),
+        ("text\none\ntwo\\\n", DUMP, ["one", "two\n"], []),
+        ("text\none\ntwo\\", DUMP, ["one"], [BAD]),
         # PostgreSQL writes letters for controls; with quotes such an n is a letter.
         ("text\none\\n2\\t3\\\\n\\r\\e\nend\\\\\n", DUMP, ["one\n2\t3\\n\re", "end\\"], []),
         ('text\n"say \\"no\\" \\n"\n', ESCAPED, ['say "no" n'], []),
+        # Spark escapes what it quotes alone.
+        (
+            'id,text\n1,a\\b\\\n2,\\N\n3,"a\\\\, \\"b\\""\n',
+            ESCAPED,
+            ["a\\b\\", 'a\\, "b"'],
+            ["missing text"],
+        ),
         ("id;text\n1;one\\ttwo\n", DUMP | {"csv_separator": ";"}, ["one\ttwo"], []),
         ("1|one\\ttwo\n", DUMP | {"csv_separator": "|"} | HEADER, ["one\ttwo"], []),
         # As with skipinitialspace of Python's csv module and of pandas, where the header has it.
