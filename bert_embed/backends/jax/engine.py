@@ -6,15 +6,15 @@ import logging
 import os
 import re
 import threading
-import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+import zstandard
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bert_embed.backends.host import ProgramEngine
@@ -259,7 +259,6 @@ def _unspoiled(outputs: Mapping[str, np.ndarray], texts: int) -> np.ndarray:
 
 _LOG = logging.getLogger(__name__)
 _SUFFIX = "-cache"  # of a program, as JAX names its files
-_ZSTD = b"\x28\xb5\x2f\xfd"  # how a file begins that JAX compressed with it, where it is installed
 _AT_ONCE = 4  # files: each is held in memory
 
 
@@ -353,14 +352,7 @@ def _folder() -> Path | None:
 
 
 def _is_whole(data: bytes) -> bool:
-    """Whether a file of JAX's cache is complete: JAX writes it in place."""
-    try:
-        if data.startswith(_ZSTD):
-            import pyarrow as pa  # here: most processes find no such file
-
-            pa.CompressedInputStream(pa.BufferReader(data), "zstd").read()
-        else:
-            zlib.decompress(data)
-    except (OSError, zlib.error):
-        return False
-    return True
+    """Whether a file of JAX's cache, which it writes in place, is complete."""
+    with suppress(zstandard.ZstdError):
+        return bool(zstandard.decompress(data))
+    return False
