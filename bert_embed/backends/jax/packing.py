@@ -4,6 +4,7 @@ import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -47,6 +48,7 @@ class PackedRows:
     [([0, 3], (1, 128)), ([1, 2], (1, 128))]
     """
 
+    compiles: ClassVar[bool] = True
     budget: int
     longest: int
     devices: int = 1  # which share the rows of a batch
