@@ -224,13 +224,13 @@ _MOST_RECORD_BYTES = 1 << 20  # a longer record is cut in the output; its place 
 # like every record, but does not count towards --max_rejected.
 BLANK_LINE = "empty text"
 AS_UTF8 = "`iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW` converts Latin-1, and what Excel writes"
-_BACKSLASHES = "csv_quoting escaped reads backslashes before quotes, as Spark writes them"
+BACKSLASHES = "csv_quoting escaped reads backslashes before quotes, as Spark writes them"
 NO_QUOTES = "csv_quoting none takes quotes as characters"
 _NAMES_ROWS = "in R, write.table(…, col.names = NA) names the column of the row names, too"
 CURES = {  # by the reason for which records are rejected
     "invalid UTF-8": AS_UTF8,
     "malformed JSON": "COPY of PostgreSQL doubles backslashes, psql -Atc writes JSON as it is",
-    "malformed CSV": f"{_BACKSLASHES}, {NO_QUOTES}",
+    "malformed CSV": f"{BACKSLASHES}, {NO_QUOTES}",
     "unterminated quote": NO_QUOTES,
     "more fields than the header": f"texts with a separator need quotes; {_NAMES_ROWS}",
 }

@@ -14,6 +14,7 @@ from bert_embed.base.errors import InputError, required
 from bert_embed.base.threads import SharedSetting
 from bert_embed.transforms.parts import (
     AS_UTF8,
+    BACKSLASHES,
     BLANK_LINE,
     NO_QUOTES,
     BadRecordError,
@@ -210,6 +211,8 @@ def _behind(pieces: Iterable[bytes], count: int) -> Iterator[bytes]:
 
 # A field, with whatever delimiter, that is quoted as SQL quotes text.
 _SINGLE_QUOTED = re.compile(r"(?:^|[,;\t|\x01])'(?:[^'\n]|'')*'(?=[,;\t|\x01\r]|$)")
+# In a quoted field the first quote that is one like others: doubled, or behind a backslash.
+_INNER_QUOTE = re.compile(r'(?:^|[,;\t|\x01])"[^"\n]*?(""|\\")(?=[^",;\t|\x01\r\n])', re.MULTILINE)
 _DOUBLE_QUOTES = (
     "write double ones, python3 -c 'import csv, sys; csv.writer(sys.stdout).writerows(csv.reader("
     'sys.stdin, quotechar=chr(39)))\' < FILE > NEW (delimiter=";" if that separates fields)'
@@ -352,7 +355,7 @@ def _reader(records: Iterator[str], quoting: Dialect) -> Iterator[list[str]]:
 def csv_header(file: InputFile, quoting: Dialect) -> tuple[str, ...] | None:
     """Names of a file's columns; None of an empty file.
 
-    InputError: it has no header, or its first records quote fields with single quotes.
+    InputError: it has no header, or its first records have single quotes, or escaped ones.
     """
     [piece] = file.as_block().slices
     every = file_records(piece, file.compression, 1 << 16, quoting, first=True)
@@ -361,7 +364,12 @@ def csv_header(file: InputFile, quoting: Dialect) -> tuple[str, ...] | None:
         return None
     first = first if first.count else next(every, first)
     header, mark = ",".join(first.header), required(first.quoting.separator, "separator")
-    records = first.data[:_HEADER_BYTES].decode(errors="replace").splitlines()
+    start = first.data[:_HEADER_BYTES].decode(errors="replace")
+    records, inner = start.splitlines(), _INNER_QUOTE.findall(start)
+    if quoting.has_quotes and not quoting.escape and 2 * inner.count('\\"') > len(inner):
+        raise InputError(
+            f"{first.path} has quotes behind backslashes: {BACKSLASHES}", "csv_quoting"
+        )
     quoted = [*filter(_SINGLE_QUOTED.search, [header, *records])]
     for line in quoted:
         fields = next(csv.reader([line], delimiter=mark, quotechar="'"))

@@ -99,6 +99,7 @@ def test_search_shows_the_texts(tmp_path, run, command):
         ("a.csv", "id,text\na,'one, two'\nb,two\nc,three\nd,four\n", {}, "single quotes around"),
         ("a.csv", "id;text\na;'it''s; one'\n", {}, "single quotes around fields"),
         ("a.csv", "'id','text'\n'a','one'\n", {}, "single quotes around fields"),
+        ("a.csv", 'id,text\na,"say \\"no\\" to\nit"\n', {}, "--csv_quoting escaped reads"),
         ("a.csv", "id\ttext\na\t'one two'\nb\ttwo\n", {}, "single quotes around fields"),
     ],
 )
