@@ -1,6 +1,5 @@
 """Blocks of documents and of vectors, plans of blocks, and TFRecord files, made by hand."""
 
-import json
 import struct
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,8 +26,8 @@ from bert_embed.transforms.plan import planned_work
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks
 from bert_embed.transforms.steps import read_unfinished
-from bert_embed.transforms.write import write_vectors
-from tests.support.outputs import SETTINGS, whole_record
+from tests.support.command import data_files, record
+from tests.support.outputs import SETTINGS, finished_run
 
 WIDTH = 12
 IDS = ["a:0", "ü 2", "c"]
@@ -143,14 +142,9 @@ def write(
     folder: Path, block: EmbeddingBlock, metadata: dict[str, Any], output_format: str = "parquet"
 ) -> dict[str, bytes]:
     """Writes a block and a run's record; returns the files by the first word of their names."""
-    report = write_vectors(str(folder), "run", output_format, metadata).write(block)
-    written = {
-        name.split("/")[0]: {"files": 1, "bytes": file.bytes, "rows": file.rows}
-        for name, file in report.files.items()
-    }
-    record = whole_record(metadata, written=written)
-    (folder / "run.json").write_text(json.dumps(record))
-    return {name.split("/")[0]: (folder / name).read_bytes() for name in report.files}
+    how = {"output_format": output_format, "settings": metadata, "kept": False}
+    finished_run(folder, [1], **how, changed=lambda _: block)
+    return {kind: data_files(folder, kind)[0].read_bytes() for kind in record(folder)["written"]}
 
 
 def as_stored(vectors: np.ndarray, dtype: str) -> np.ndarray:

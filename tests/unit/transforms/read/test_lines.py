@@ -133,11 +133,7 @@ def test_other_text_is_not_taken_for_them(tmp_path, data):
         ("a.txt", b"\0" * 100, "is binary data"),
         ("a.csv", b"PK\x03\x04\x14\0\x08\0\xe9\xff\xfe", "is a zip archive, not text"),
         ("a.jsonl", b"\xfd7zXZ\x00\x00\x04\xe6", "is xz, not text"),
-        (
-            "b.txt",
-            b"one\rtwo\r\r",
-            "has lines that end in carriage returns alone",
-        ),
+        ("b.txt", b"one\rtwo\r\r", "has lines that end in carriage returns alone"),
         ("part-0", b"PARE\x15\x04\x150\x15.\xcc\xff", "is encrypted Parquet, not text"),
         ("a.txt", b"\x04\x22\x4d\x18d@\xa7\xcc\xff", "is lz4, not text"),
         *(
