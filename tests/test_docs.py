@@ -23,14 +23,12 @@ PAGE = (ROOT / "docs" / "migrating.md").read_text("utf-8")
 OTHER_FLAGS = {
     "extract_features.py": "--do_lower_case",
     "Beam": "--container_executable --service_port --worker_pool --flink_conf_dir",
-    "docker": "--target --entrypoint --network --user --format --detach --file",
-    "gcloud, kubectl and curl": "--parameters --location --namespace --data",
-    "bq and terraform": "--dataset --status --version --wait",
-    "systemctl, embed_daily.sh, node_exporter": "--now --stdout --collector",
-    "Flink, mysql and zstd": "--number_of_execution_retries --batch --long",
+    "docker": "--entrypoint --network --detach --file",
+    "gcloud, kubectl and bq": "--parameters --location --namespace --wait",
+    "systemctl, embed_daily.sh and Flink": "--now --stdout --number_of_execution_retries",
     "embedding-atlas": "--sample --vector",
     "apache_beam.yaml": "--yaml_pipeline_file",
-    "examples": "--examples --labels --split --token_types",
+    "examples": "--examples --labels",
 }
 
 
@@ -128,10 +126,6 @@ def paths(value, prefix=""):
         yield prefix
 
 
-def as_pattern(key):
-    return re.sub(r"\b[A-Z]+\b", "[^.]+", re.escape(key))
-
-
 def test_run_json_has_the_documented_keys_and_no_others(tmp_path, tiny_bundle):
     (tmp_path / "in.jsonl").write_text('{"text": "one", "n": "1"}\n\n{"text": "two three"}\n')
     names = {"extra_columns": "n"}
@@ -140,7 +134,7 @@ def test_run_json_has_the_documented_keys_and_no_others(tmp_path, tiny_bundle):
     (tmp_path / "in.jsonl").write_text('{"text": "one", "n": "1"}\n\n{"text": "more"}\n')
     assert embed(tmp_path / "b", tiny_bundle, tmp_path / "in.jsonl", **names) == 0
     found = set(paths(record(tmp_path / "b")))
-    known = {key: as_pattern(key) for key, _ in documented()}
+    known = {key: re.sub(r"\b[A-Z]+\b", "[^.]+", re.escape(key)) for key, _ in documented()}
     unknown = {key for key in found if not any(re.fullmatch(p, key) for p in known.values())}
     assert unknown == set()
     missing = {

@@ -61,15 +61,8 @@ def test_names_of_outputs_have_one_owner(product):
 
 
 # These see no text: plans, names of streams, models, numbers of reports.
-NO_TEXT = {
-    "_Plan",
-    "_compare",
-    "_opened",
-    "_specs",
-    "_keyed",
-}
-NO_TEXT |= {"checked", "_compared", "_attach_skips", "earlier_files", "_SumBundle"}
-NO_TEXT |= {"_counts", "_is_marked", "_written_pieces", "_with_files"}
+NO_TEXT = {"_Plan", "_opened", "_specs", "_keyed", "_attach_skips", "earlier_files"}
+NO_TEXT |= {"_SumBundle", "_is_marked", "_written_pieces", "_with_files"}
 # These are steps of other people's pipelines, whose elements and errors are their own.
 ADAPTERS = {"_Place", "_row", "_picked", "item_document", "_placed", "_checked", "_split"}
 ADAPTERS |= {"_lacking", "_check_column"}
