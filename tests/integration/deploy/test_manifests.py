@@ -62,13 +62,12 @@ def test_a_pod_asks_for_the_chips_that_its_command_computes_on(device):
     assert (wanted["accelerator"], wanted.get("topology"), int(chips)) in known
 
 
-@pytest.fixture(scope="module")
-def image(tmp_path_factory):
-    """What the image of deploy/cron/Dockerfile holds beside the packages, in a folder."""
-    root = tmp_path_factory.mktemp("image")
+@pytest.mark.slow
+def test_the_image_of_the_daily_script_embeds_a_day(tmp_path, tiny_bundle, monkeypatch):
+    """What deploy/cron/Dockerfile copies; the packages, which its base brings, are those here."""
     dockerfile = (CRON / "Dockerfile").read_text("utf-8")
     [(sources, target)] = re.findall(r"^COPY (.+) (\S+)$", dockerfile, re.MULTILINE)
-    folder = root / target.lstrip("/")
+    folder = tmp_path / "image" / target.lstrip("/")
     folder.mkdir(parents=True)
     allowed = (CRON / "Dockerfile.dockerignore").read_text("utf-8").splitlines()
     for source in sources.split():
@@ -76,16 +75,10 @@ def image(tmp_path_factory):
         shutil.copy(ROOT / source, folder)
     [entrypoint] = re.findall(r"^ENTRYPOINT (.+)$", dockerfile, re.MULTILINE)
     script, *words = json.loads(entrypoint)
-    return [str(root / script.lstrip("/")), *words]
-
-
-@pytest.mark.slow
-def test_the_image_of_the_daily_script_embeds_a_day(image, tmp_path, tiny_bundle, monkeypatch):
-    """The packages, which its base brings, are those of this clone here."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     write_day(tmp_path / "texts", DAYS[0], {"a": "red river"})
-    settings = write_settings(tmp_path, tiny_bundle)
-    made = subprocess.run([*image, settings, DAYS[0]], capture_output=True, text=True)
+    command = [f"{tmp_path}/image{script}", *words, write_settings(tmp_path, tiny_bundle), DAYS[0]]
+    made = subprocess.run(command, capture_output=True, text=True)
     assert made.returncode == 0, made.stdout + made.stderr
     assert f"{DAYS[0]} ended with exit code 0" in made.stdout
     settings = write_settings(tmp_path, tiny_bundle, PYTHON=write_python(tmp_path))

@@ -37,12 +37,9 @@ def texts() -> Path:
     written = ROOT / "examples" / "write_language_reference.py"
     subprocess.run([sys.executable, written, path], check=True, capture_output=True)
     lines = path.read_text("utf-8").splitlines()
-    path.write_text("\n".join(each for each in lines if _is_wanted(each)) + "\n", "utf-8")
+    wanted = (each for each in lines if json.loads(each)["id"].startswith(("calls/", "types/")))
+    path.write_text("\n".join(wanted) + "\n", "utf-8")
     return path
-
-
-def _is_wanted(line: str) -> bool:
-    return json.loads(line)["id"].startswith(("calls/", "types/"))
 
 
 @pytest.fixture

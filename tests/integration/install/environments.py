@@ -52,10 +52,6 @@ class Environment:
         return next(self.folder.glob("lib/python*/site-packages"))
 
     @property
-    def names(self) -> set[str]:
-        return {each.name.split("-")[0] for each in self.packages.glob("*.dist-info")}
-
-    @property
     def megabytes(self) -> float:
         files = (path for path in self.packages.rglob("*") if path.is_file())
         return sum(path.stat().st_size for path in files) / 1e6
