@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -101,6 +102,12 @@ def ran(
     return subprocess.run(
         words, cwd=cwd, env=env, check=check, capture_output=True, text=True, timeout=600
     )
+
+
+def peak_memory() -> int:
+    """The most bytes that this process has held; `ru_maxrss` begins with those of its parent."""
+    [peak] = re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text("utf-8"))
+    return int(peak) << 10
 
 
 def write_json(path: Path, *records: Any) -> Path:

@@ -215,12 +215,13 @@ def test_a_wrong_command_is_refused_in_one_sentence(small, tmp_path, export, cha
 
 
 MEASURE = """
-import resource, sys
+import sys
 from bert_embed.pipeline.cli import main
+from tests.support.command import peak_memory
 source, dest, *targets = sys.argv[1:]
 for target in targets:
     assert main(["export", source, f"{dest}/{target}", "--to", target]) == 0
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(peak_memory() >> 20)
 """
 
 
@@ -233,7 +234,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
         source = finished_run(tmp_path / f"run{rows}", parts, 64, "int8", kept=False)
         command = [sys.executable, "-c", MEASURE, source, tmp_path / str(rows)]
         done = ran([*command, "npy", "vertex"], check=True)
-        peaks.append(int(done.stdout.split()[-1]) >> 10)
+        peaks.append(int(done.stdout.split()[-1]))
     assert peaks[1] - peaks[0] < 14, f"{peaks} MiB"
 
 

@@ -145,9 +145,10 @@ def quartered(monkeypatch):
 
 
 _PEAKS = r"""
-import json, re, sys
+import json, sys
 from pathlib import Path
 import pytest
+from tests.support.command import peak_memory
 from tests.unit.transforms.read.test_large_records import WITH_EXTRA, bound, place_of, read
 bound(pytest.MonkeyPatch(), int(sys.argv[1]))
 for path in sys.argv[2:]:
@@ -157,10 +158,7 @@ for path in sys.argv[2:]:
     for block in read(Path(path), 1 << 20, *settings):
         documents += len(block)
         rejected += [[place_of(each.source), each.reason] for each in block.part.rejected]
-    # ru_maxrss would count what the process that started this one had held.
-    status = Path("/proc/self/status").read_text()
-    memory = int(re.search(r"VmHWM:\s+(\d+)", status)[1]) // 1024
-    print(json.dumps([documents, rejected, memory]))
+    print(json.dumps([documents, rejected, peak_memory() >> 20]))
 """
 
 
