@@ -18,8 +18,8 @@ from safetensors.numpy import save_file
 from tokenizers import processors
 
 from tests.support.models import gated, jina
-from tests.support.models.folder import drawn, layers_of, write, write_kinds
-from tests.support.models.tiny import WORDS, small_vocabulary, word_piece
+from tests.support.models.folder import drawn, write, write_kinds
+from tests.support.models.tiny import WORDS, encoder_shapes, small_vocabulary, word_piece
 
 GOLDEN = Path(__file__).parents[2] / "data" / "architectures.npz"
 # Longer than the distance from which on MPNet knows no differences.
@@ -149,30 +149,8 @@ def _tensors(kind: str, entries: int) -> dict[str, np.ndarray]:
         shapes["encoder.relative_attention_bias.weight"] = (32, _HEADS)
     denses = {"embeddings_project": (_HIDDEN, width)} if kind == "electra" else {}
     denses |= {"pooler.dense": (_HIDDEN, _HIDDEN)} if kind in (*POOLED, *_ON_BERT) else {}
-    norms = {"embeddings.LayerNorm": width}
-    inner, outer = (_INNER, _HIDDEN), (_HIDDEN, _INNER)
-    for number in range(_LAYERS):
-        layer, products, normed = _layer(kind, number)
-        shapes_of = [*[(_HIDDEN, _HIDDEN)] * 4, inner, outer]
-        denses |= dict(zip((f"{layer}.{name}" for name in products), shapes_of, strict=True))
-        norms |= {f"{layer}.{name}": _HIDDEN for name in normed}
-    ones = {f"{name}.weight" for name in norms}
-    return drawn(shapes | layers_of(denses, norms), 7, ones.__contains__)
-
-
-def _layer(kind: str, number: int) -> tuple[str, list[str], list[str]]:
-    if kind == "distilbert":
-        products = [f"attention.{name}_lin" for name in ("q", "k", "v", "out")]
-        norms = ["sa_layer_norm", "output_layer_norm"]
-        return f"transformer.layer.{number}", [*products, "ffn.lin1", "ffn.lin2"], norms
-    rest = ["intermediate.dense", "output.dense"]
-    if kind == "mpnet":
-        products = [f"attention.attn.{name}" for name in "qkvo"]
-        norms = ["attention.LayerNorm", "output.LayerNorm"]
-        return f"encoder.layer.{number}", [*products, *rest], norms
-    products = [f"attention.self.{name}" for name in ("query", "key", "value")]
-    norms = ["attention.output.LayerNorm", "output.LayerNorm"]
-    return f"encoder.layer.{number}", [*products, "attention.output.dense", *rest], norms
+    shapes |= encoder_shapes(kind, denses, (width,), _LAYERS, _HIDDEN, _INNER)
+    return drawn(shapes, 7)
 
 
 def _write_tokenizer(folder: Path, kind: str, vocabulary: list[str]) -> None:

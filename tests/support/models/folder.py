@@ -2,6 +2,7 @@
 
 import json
 import re
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,27 +61,27 @@ def write_kinds(folder: Path, kinds: Sequence[str]) -> None:
     write_modules(folder, dict(zip(places, types, strict=True)))
 
 
-def drawn(
-    shapes: Mapping[str, tuple[int, ...]],
-    seed: int,
-    ones: Callable[[str], bool] = lambda name: False,
-) -> dict[str, np.ndarray]:
-    """Returns random float32 tensors of these shapes, those of `ones` around 1."""
+Shapes = dict[str, tuple[int, ...]]
+
+
+def drawn(shapes: Shapes, seed: int) -> dict[str, np.ndarray]:
+    """Returns random float32 tensors of these shapes, weights of norms around 1."""
     random = np.random.default_rng(seed)
     return {
-        name: (random.normal(size=shape) * 0.3 + ones(name)).astype(np.float32)
+        name: (
+            random.normal(size=shape) * 0.3 + (name.endswith("weight") and len(shape) == 1)
+        ).astype(np.float32)
         for name, shape in shapes.items()
     }
 
 
-def layers_of(
-    denses: Mapping[str, tuple[int, ...]], norms: Mapping[str, int]
-) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of weights and biases of dense layers, and of norms."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    norms_of = {name: (size,) for name, size in norms.items()}
-    for name, shape in (dict(denses) | norms_of).items():
-        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+def layers_of(layers: Shapes, unbiased: Callable[[str], bool] = lambda name: False) -> Shapes:
+    """Returns the shapes of weights and biases of dense layers and norms, by those of weights."""
+    shapes: Shapes = {}
+    for name, shape in layers.items():
+        shapes[f"{name}.weight"] = shape
+        if not unbiased(name):
+            shapes[f"{name}.bias"] = shape[:1]
     return shapes
 
 
@@ -104,6 +105,15 @@ def refused(folder: Path, message: str, files: Mapping[str, Any] | None = None) 
         said = str(error)
     assert re.search(message, said), said or "it was imported"
     assert not (folder / "bundle").exists()
+
+
+def read_by(
+    library: Callable[..., Any], write: Callable[..., Any], *model: Any, **more: Any
+) -> Any:
+    """Returns what another library makes of the folder that `write` writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder) / "model", *model)
+        return library(str(Path(folder) / "model"), **more)
 
 
 def snapshot_folder(hub: Path, name: str, commit: str) -> Path:

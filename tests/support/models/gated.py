@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.support.models.folder import drawn
+from tests.support.models.folder import Shapes, drawn, layers_of
 
 GATED = ("nomic_bert", "modernbert", "modernbert_biased", "gte", "new")
 HIDDEN, INNER, HEADS, POSITIONS = 32, 48, 4, 1024
@@ -76,51 +76,39 @@ def _rope(theta: float) -> dict[str, Any]:
 
 
 def tensors(kind: str, entries: int) -> dict[str, np.ndarray]:
-    modern = kind in _MODERN
-    shapes = _modern_shapes(kind, entries) if modern else _post_norm_shapes(kind, entries)
-    return drawn(shapes, 11, _is_gamma)
+    return drawn(_modern(kind, entries) if kind in _MODERN else _post_norm(kind, entries), 11)
 
 
-def _is_gamma(name: str) -> bool:
-    return name.endswith("weight") and re.search("norm", name, re.IGNORECASE) is not None
-
-
-def _post_norm_shapes(kind: str, entries: int) -> dict[str, tuple[int, ...]]:
-    biased = kind != "nomic_bert"
-    shapes: dict[str, tuple[int, ...]] = {"embeddings.word_embeddings.weight": (entries, HIDDEN)}
+def _post_norm(kind: str, entries: int) -> Shapes:
+    shapes: Shapes = {"embeddings.word_embeddings.weight": (entries, HIDDEN)}
     if kind != "new":
         shapes["embeddings.token_type_embeddings.weight"] = (2, HIDDEN)
-    shapes |= _module("embeddings.LayerNorm", (HIDDEN,), True)
+    layers: Shapes = {"embeddings.LayerNorm": (HIDDEN,)}
     for layer in (f"layers.{number}" for number in range(2)):
-        for name in "qkvo":
-            shapes |= _module(f"{layer}.self_attn.{name}_proj", (HIDDEN, HIDDEN), biased)
-        for name in ("up", "gate"):
-            shapes |= _module(f"{layer}.mlp.{name}_proj", (INNER, HIDDEN), False)
-        shapes |= _module(f"{layer}.mlp.down_proj", (HIDDEN, INNER), biased)
-        for name in ("attention", "mlp"):
-            shapes |= _module(f"{layer}.post_{name}_layernorm", (HIDDEN,), True)
-    return shapes
+        layers |= {f"{layer}.self_attn.{name}_proj": (HIDDEN, HIDDEN) for name in "qkvo"}
+        layers |= {f"{layer}.mlp.{name}_proj": (INNER, HIDDEN) for name in ("up", "gate")}
+        layers[f"{layer}.mlp.down_proj"] = HIDDEN, INNER
+        norms = [f"{layer}.post_{name}_layernorm" for name in ("attention", "mlp")]
+        layers |= dict.fromkeys(norms, (HIDDEN,))
+    unbiased = "proj" if kind == "nomic_bert" else ("up_proj", "gate_proj")
+    return shapes | layers_of(layers, lambda name: name.endswith(unbiased))
 
 
-def _modern_shapes(kind: str, entries: int) -> dict[str, tuple[int, ...]]:
-    biased = kind == "modernbert_biased"
-    shapes: dict[str, tuple[int, ...]] = {"embeddings.tok_embeddings.weight": (entries, HIDDEN)}
-    shapes |= _module("embeddings.norm", (HIDDEN,), biased)
-    for number in range(LAYERS[kind]):
-        layer = f"layers.{number}"
-        if number:
-            shapes |= _module(f"{layer}.attn_norm", (HIDDEN,), biased)
-        shapes |= _module(f"{layer}.attn.Wqkv", (3 * HIDDEN, HIDDEN), biased)
-        shapes |= _module(f"{layer}.attn.Wo", (HIDDEN, HIDDEN), biased)
-        shapes |= _module(f"{layer}.mlp_norm", (HIDDEN,), biased)
-        shapes |= _module(f"{layer}.mlp.Wi", (2 * INNER, HIDDEN), biased)
-        shapes |= _module(f"{layer}.mlp.Wo", (HIDDEN, INNER), biased)
-    return shapes | _module("final_norm", (HIDDEN,), biased)
-
-
-def _module(name: str, shape: tuple[int, ...], bias: bool) -> dict[str, tuple[int, ...]]:
-    shapes = {f"{name}.weight": shape}
-    return shapes | ({f"{name}.bias": shape[:1]} if bias else {})
+def _modern(kind: str, entries: int) -> Shapes:
+    shapes: Shapes = {"embeddings.tok_embeddings.weight": (entries, HIDDEN)}
+    layers: Shapes = {"embeddings.norm": (HIDDEN,)}
+    for layer in (f"layers.{number}" for number in range(LAYERS[kind])):
+        layers |= {
+            f"{layer}.attn_norm": (HIDDEN,),
+            f"{layer}.attn.Wqkv": (3 * HIDDEN, HIDDEN),
+            f"{layer}.attn.Wo": (HIDDEN, HIDDEN),
+            f"{layer}.mlp_norm": (HIDDEN,),
+            f"{layer}.mlp.Wi": (2 * INNER, HIDDEN),
+            f"{layer}.mlp.Wo": (HIDDEN, INNER),
+        }
+    del layers["layers.0.attn_norm"]  # the embeddings' norm is there
+    layers["final_norm"] = (HIDDEN,)
+    return shapes | layers_of(layers, lambda name: kind != "modernbert_biased")
 
 
 def as_hub(

@@ -14,8 +14,8 @@ from bert_embed.settings import TextSpec
 from bert_embed.text.documents import TokenRows
 from bert_embed.text.layout import DocumentVectors, text_rows
 from tests.support.models.architectures import write_architecture
-from tests.support.models.folder import change, drawn, layers_of, write, write_modules
-from tests.support.models.plain_bert import gelu, gelu_new, relu
+from tests.support.models.folder import Shapes, change, drawn, layers_of, write, write_modules
+from tests.support.models.plain_bert import PlainLayers, gelu, gelu_new, relu
 from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 
 HIDDEN = 32
@@ -70,20 +70,17 @@ def write_mlm(folder: Path, kind: str, own_decoder: bool = False, **pooling: Any
     """Writes a SPLADE model of a kind."""
     write_architecture(folder, kind)
     words = load_file(folder / "model.safetensors")[_WORDS.get(kind, _BERTS_WORDS)]
-    transform, norm, decoder, bias = MLM[kind]
-    width = words.shape[1]
-    shapes = {f"{transform}.weight": (width, HIDDEN), f"{norm}.weight": (width,)}
-    if kind != "modernbert":
-        shapes |= {f"{transform}.bias": (width,), f"{norm}.bias": (width,)}
-    shapes[bias] = words.shape[:1]
-    if own_decoder:
-        shapes[f"{decoder}.weight"] = words.shape
-    changes: dict[str, Any] = {}
-    if kind == "modernbert_biased":
-        changes = {"classifier_bias": True, "classifier_activation": "gelu_pytorch_tanh"}
-    _add_head(folder, shapes, f"{_CLASSES[kind]}ForMaskedLM", **changes)
+    shapes = _mlm_shapes(kind, words.shape, own_decoder)
+    _add_head(folder, shapes, kind, f"{_CLASSES[kind]}ForMaskedLM")
     _write_splade_modules(folder, pooling)
     write(folder, {"config_sentence_transformers.json": {"model_type": "SparseEncoder"}})
+
+
+def _mlm_shapes(kind: str, words: tuple[int, ...], own_decoder: bool) -> Shapes:
+    transform, norm, decoder, bias = MLM[kind]
+    layers: Shapes = {transform: (words[1], HIDDEN), norm: words[1:]}
+    shapes = layers_of(layers, lambda name: kind == "modernbert") | {bias: words[:1]}
+    return shapes | ({f"{decoder}.weight": words} if own_decoder else {})
 
 
 def _write_splade_modules(folder: Path, pooling: Mapping[str, Any]) -> None:
@@ -97,8 +94,8 @@ def plain_weights(kind: str, tensors: dict, states: np.ndarray) -> np.ndarray:
     transform, norm, decoder, bias = MLM[kind]
     words = tensors[_WORDS.get(kind, _BERTS_WORDS)]
     act = gelu_new if kind == "modernbert_biased" else gelu
-    x = act(_dense(tensors, transform, states.astype(np.float64)))
-    x = _norm(tensors, norm, x, kind)
+    head = PlainLayers(tensors, _epsilon(kind))
+    x = head.norm(norm, act(head.dense(transform, states.astype(np.float64))))
     table = tensors.get(f"{decoder}.weight", words)
     return np.log1p(relu(x @ table.astype(np.float64).T + tensors[bias]))
 
@@ -108,18 +105,13 @@ def write_classifier(folder: Path, kind: str, labels: int, **changes: Any) -> No
     write_architecture(folder, kind)
     (folder / "modules.json").unlink()
     dense, _, classifier = SCORES[kind]
-    shapes = {f"{dense}.weight": (HIDDEN, HIDDEN), f"{dense}.bias": (HIDDEN,)}
-    shapes |= {f"{classifier}.weight": (labels, HIDDEN), f"{classifier}.bias": (labels,)}
+    layers: Shapes = {dense: (HIDDEN, HIDDEN), classifier: (labels, HIDDEN)}
     if kind.startswith("modernbert"):
-        shapes["head.norm.weight"] = (HIDDEN,)
-    if kind == "modernbert":
-        del shapes[f"{dense}.bias"]
-    if kind == "modernbert_biased":
-        shapes["head.norm.bias"] = (HIDDEN,)
-        changes |= {"classifier_bias": True, "classifier_activation": "gelu_pytorch_tanh"}
+        layers["head.norm"] = (HIDDEN,)
+    shapes = layers_of(layers, lambda name: kind == "modernbert" and name.startswith("head"))
     named = {str(number): f"label {number}" for number in range(labels)}
     architecture = f"{_CLASSES[kind]}ForSequenceClassification"
-    _add_head(folder, shapes, architecture, **{"id2label": named, **changes})
+    _add_head(folder, shapes, kind, architecture, **{"id2label": named, **changes})
 
 
 def as_cross_encoder(folder: Path, activation: str = "torch.nn.modules.activation.Sigmoid") -> None:
@@ -143,30 +135,24 @@ def as_cross_encoder(folder: Path, activation: str = "torch.nn.modules.activatio
 def plain_logits(kind: str, tensors: dict, states: np.ndarray, mean: bool = False) -> np.ndarray:
     """float64 `[labels]`, of a text's last states."""
     dense, act, classifier = SCORES[kind]
-    wide = states.astype(np.float64)
-    x = act(_dense(tensors, dense, wide.mean(0) if mean else wide[0]))
+    head, wide = PlainLayers(tensors, _epsilon(kind)), states.astype(np.float64)
+    x = act(head.dense(dense, wide.mean(0) if mean else wide[0]))
     if kind.startswith("modernbert"):
-        x = _norm(tensors, "head.norm", x, kind)
-    return _dense(tensors, classifier, x)
+        x = head.norm("head.norm", x)
+    return head.dense(classifier, x)
 
 
-def _dense(tensors: dict, name: str, x: np.ndarray) -> np.ndarray:
-    return x @ tensors[f"{name}.weight"].astype(np.float64).T + tensors.get(f"{name}.bias", 0)
+def _epsilon(kind: str) -> float:
+    if MLM[kind] is _ROBERTA:
+        return 1e-5
+    return {"modernbert": 1e-5, "modernbert_biased": 1e-3}.get(kind, 1e-12)
 
 
-def _norm(tensors: dict, name: str, x: np.ndarray, kind: str) -> np.ndarray:
-    epsilon = {"modernbert": 1e-5, "modernbert_biased": 1e-3}.get(kind, 1e-12)
-    epsilon = 1e-5 if MLM[kind] is _ROBERTA else epsilon
-    scaled = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
-    return scaled * tensors[f"{name}.weight"] + tensors.get(f"{name}.bias", 0)
-
-
-def _add_head(
-    folder: Path, shapes: dict[str, tuple[int, ...]], architecture: str, **changes: Any
-) -> None:
-    tensors = drawn(shapes, 17, lambda name: "norm.weight" in name.lower())
+def _add_head(folder: Path, shapes: Shapes, kind: str, architecture: str, **changes: Any) -> None:
     config = {"architectures": [architecture], **changes}
-    change(folder, {"model.safetensors": tensors, "config.json": config})
+    if kind == "modernbert_biased":
+        config |= {"classifier_bias": True, "classifier_activation": "gelu_pytorch_tanh"}
+    change(folder, {"model.safetensors": drawn(shapes, 17), "config.json": config})
 
 
 def run_texts(
@@ -188,7 +174,6 @@ SPLADES: dict[str, dict[str, Any]] = {
 }
 # More entries than the decoder computes at a time.
 VOCABULARY = [*small_vocabulary(), *(f"[unused{number}]" for number in range(4200))]
-_CLS = "cls.predictions"
 
 
 def write_splade(
@@ -199,14 +184,9 @@ def write_splade(
     **pooling: Any,
 ) -> dict[str, np.ndarray]:
     """Writes a SparseEncoder's folder, and returns its tensors by the names in the file."""
-    transform, norm = f"{_CLS}.transform.dense", f"{_CLS}.transform.LayerNorm"
-    shapes = layers_of({transform: (HIDDEN, HIDDEN)}, {norm: HIDDEN})
-    shapes[f"{_CLS}.bias"] = (len(VOCABULARY),)
-    if own_decoder:
-        shapes[f"{_CLS}.decoder.weight"] = (len(VOCABULARY), HIDDEN)
-    head = drawn(shapes, 5, lambda name: "Norm.weight" in name)
+    head = drawn(_mlm_shapes("multilingual", (len(VOCABULARY), HIDDEN), own_decoder), 5)
     # Most logits are below 0, as a trained model's are.
-    head[f"{_CLS}.bias"] -= np.float32(3)
+    head["cls.predictions.bias"] -= np.float32(3)
     tensors = write_tiny_huggingface(
         folder, vocab=VOCABULARY, pooling={}, changes={**head, **(changes or {})}
     )
@@ -242,9 +222,7 @@ def linear(dtype="<f4"):
 
 
 def colbert():
-    random = np.random.default_rng(8)
-    weight = random.normal(size=(32, 32)) * 0.3
-    return {"weight": weight.astype("<f4"), "bias": random.normal(size=32).astype("<f4")}
+    return drawn({"weight": (32, 32), "bias": (32,)}, 8)
 
 
 def write_m3(folder, arrays=None, **torch_file):

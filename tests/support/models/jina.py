@@ -5,12 +5,12 @@ queries and keys. transformers has neither; this is written from what text-embed
 llama.cpp compute, token by token, and shares nothing with our own graph.
 """
 
-import math
 from typing import Any
 
 import numpy as np
 
-from tests.support.models.folder import drawn, layers_of
+from tests.support.models.folder import Shapes, drawn, layers_of
+from tests.support.models.plain_bert import PlainBert, gelu
 
 JINA = ("jina", "jina_qk")
 CODE = {
@@ -51,7 +51,8 @@ def tensors(kind: str, entries: int) -> dict[str, np.ndarray]:
     width = _WIDTHS[kind]
     tables = {"word_embeddings": entries, "token_type_embeddings": 2}
     shapes = {f"embeddings.{name}.weight": (rows, width) for name, rows in tables.items()}
-    denses, norms = {}, ["embeddings.LayerNorm"]
+    denses: Shapes = {}
+    norms = ["embeddings.LayerNorm"]
     gated, output, last = _MLP[kind]
     for layer in (f"encoder.layer.{number}" for number in range(_LAYERS)):
         attention = f"{layer}.attention"
@@ -63,55 +64,39 @@ def tensors(kind: str, entries: int) -> dict[str, np.ndarray]:
         if kind == "jina_qk":
             norms += [f"{attention}.self.layer_norm_q", f"{attention}.self.layer_norm_k"]
             norms.append(f"{layer}.layer_norm_1")
-    shapes |= layers_of(denses, dict.fromkeys(norms, width))
-    ones = {f"{name}.weight" for name in norms}
-    return drawn(shapes, 13, ones.__contains__)
+    return drawn(shapes | layers_of(denses | dict.fromkeys(norms, (width,))), 13)
 
 
 def hidden_states(
     kind: str, weights: dict[str, np.ndarray], ids: np.ndarray, types: np.ndarray
 ) -> np.ndarray:
     """Returns the embeddings and the output of each layer, float64 `[tokens, layers, hidden]`."""
-    w = {name: array.astype(np.float64) for name, array in weights.items()}
+    return np.stack(_PlainJina(kind, weights).hidden_states(ids, types), axis=1)
 
-    def linear(x: np.ndarray, name: str) -> np.ndarray:
-        return x @ w[f"{name}.weight"].T + w.get(f"{name}.bias", 0.0)
 
-    def norm(x: np.ndarray, name: str) -> np.ndarray:
-        x = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + _EPSILON)
-        return x * w[f"{name}.weight"] + w[f"{name}.bias"]
+class _PlainJina(PlainBert):
+    def __init__(self, kind: str, weights: dict[str, np.ndarray]) -> None:
+        super().__init__(weights, _HEADS[kind], gelu, _EPSILON)
+        self.kind = kind
 
-    def attention(x: np.ndarray, layer: str) -> np.ndarray:
-        query, key, value = (
-            linear(x, f"{layer}.self.{name}") for name in ("query", "key", "value")
-        )
-        if kind == "jina_qk":
-            query = norm(query, f"{layer}.self.layer_norm_q")
-            key = norm(key, f"{layer}.self.layer_norm_k")
-        tokens, width = np.arange(len(x)), _WIDTHS[kind] // _HEADS[kind]
-        distances = np.abs(tokens[:, None] - tokens[None, :])
-        mixed = []
-        for head in range(_HEADS[kind]):
-            part = slice(head * width, (head + 1) * width)
-            scores = query[:, part] @ key[:, part].T / math.sqrt(width) - _SLOPES[head] * distances
-            shares = np.exp(scores - scores.max(1, keepdims=True))
-            mixed.append(shares / shares.sum(1, keepdims=True) @ value[:, part])
-        return np.concatenate(mixed, axis=1)
+    def projected(self, name: str, x: np.ndarray) -> list[np.ndarray]:
+        query, key, value = super().projected(name, x)
+        if self.kind == "jina_qk":
+            query = self.norm(f"{name}.layer_norm_q", query)
+            key = self.norm(f"{name}.layer_norm_k", key)
+        return [query, key, value]
 
-    def feed_forward(x: np.ndarray, layer: str) -> np.ndarray:
-        halves = np.split(linear(x, f"{layer}.{_MLP[kind][0]}"), 2, axis=1)
-        gate, up = halves if kind == "jina" else reversed(halves)
-        gate = gate * 0.5 * (1 + np.vectorize(math.erf)(gate / math.sqrt(2)))
-        return linear(gate * up, f"{layer}.{_MLP[kind][1]}")
+    def added(self, head: int, tokens: int) -> np.ndarray:
+        places = np.arange(tokens)
+        return -_SLOPES[head] * np.abs(places[:, None] - places)
 
-    x = w["embeddings.word_embeddings.weight"][ids]
-    x = norm(x + w["embeddings.token_type_embeddings.weight"][types], "embeddings.LayerNorm")
-    states = [x]
-    for layer in (f"encoder.layer.{number}" for number in range(_LAYERS)):
-        attended = linear(attention(x, f"{layer}.attention"), f"{layer}.attention.output.dense")
-        attended = norm(attended + x, f"{layer}.attention.output.LayerNorm")
-        if kind == "jina_qk":
-            attended = norm(attended + x, f"{layer}.layer_norm_1")
-        x = norm(feed_forward(attended, layer) + attended, f"{layer}.{_MLP[kind][2]}")
-        states.append(x)
-    return np.stack(states, axis=1)
+    def attention(self, layer: str, x: np.ndarray) -> np.ndarray:
+        out = super().attention(layer, x)
+        return self.norm(f"{layer}.layer_norm_1", out + x) if self.kind == "jina_qk" else out
+
+    def feed_forward(self, layer: str, x: np.ndarray) -> np.ndarray:
+        gated, output, last = _MLP[self.kind]
+        halves = np.split(self.dense(f"{layer}.{gated}", x), 2, axis=1)
+        gate, up = halves if self.kind == "jina" else reversed(halves)
+        out = self.dense(f"{layer}.{output}", self.activation(gate) * up)
+        return self.norm(f"{layer}.{last}", out + x)

@@ -6,7 +6,6 @@ sentence-transformers (6.2.0 made the file that lies there) beside NumPy and saf
 
 import json
 import string
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from tests.support.models.architectures import write_architecture
-from tests.support.models.folder import change, drawn, write, write_modules
+from tests.support.models.folder import change, drawn, read_by, write, write_modules
 from tests.support.models.sentence_transformers import dense, dense_shapes
 from tests.support.models.tiny import WORDS, small_vocabulary, write_tiny_huggingface
 
@@ -130,8 +129,7 @@ def _write_stanford(folder: Path, settings: Mapping[str, Any]) -> None:
 def _write_pylate(folder: Path, settings: Mapping[str, Any]) -> None:
     # These markers are entries that a text could contain, as PyLate adds them.
     _write_encoder(folder, settings["encoder"], special=False)
-    layers = settings.get("layers") or [dense(_HIDDEN, DIM, "linear.Identity", bias=False)]
-    _write_layers(folder, _PYLATE_DENSE, layers)
+    _write_layers(folder, settings, _PYLATE_DENSE, {}, {})
     query, document = _MARKERS
     prefixes = {"query_prefix": query, "document_prefix": document, "model_type": "ColBERT"}
     config = {"prompts": {}, "similarity_fn_name": "MaxSim", **prefixes, **settings["config"]}
@@ -140,18 +138,13 @@ def _write_pylate(folder: Path, settings: Mapping[str, Any]) -> None:
 
 def _write_own(folder: Path, settings: Mapping[str, Any]) -> None:
     _write_encoder(folder, settings["encoder"], special=True)
-    layers = settings.get("layers") or [
-        dense(_HIDDEN, DIM, "linear.Identity", bias=False, **_ON_TOKENS)
-    ]
-    _write_layers(folder, _DENSE, layers, (_MASK, _NORMALIZE))
+    after = {_MASK: settings["mask"], _NORMALIZE: _ON_TOKENS}
+    _write_layers(folder, settings, _DENSE, _ON_TOKENS, after)
     query, document = _MARKERS
     prompts = settings.get("prompts", {"query": query, "document": document})
     config = {"model_type": "MultiVectorEncoder", "prompts": prompts}
-    files = {"config_sentence_transformers.json": config}
-    files[f"{len(layers) + 1}/config.json"] = settings["mask"]
-    files[f"{len(layers) + 2}/config.json"] = _ON_TOKENS
-    write(folder, files)
-    change(folder, {"sentence_bert_config.json": settings["transformer"]})
+    files = {"sentence_bert_config.json": settings["transformer"]}
+    change(folder, files | {"config_sentence_transformers.json": config})
 
 
 _WAYS = {"stanford": _write_stanford, "pylate": _write_pylate, "own": _write_own}
@@ -192,14 +185,22 @@ _BYTE_LEVEL = {
 
 
 def _write_layers(
-    folder: Path, kind: str, layers: list[dict[str, Any]], after: tuple[str, ...] = ()
+    folder: Path,
+    settings: Mapping[str, Any],
+    kind: str,
+    names: Mapping[str, str],
+    after: Mapping[str, Any],
 ) -> None:
-    kinds = [kind] * len(layers) + [*after]
-    types = {str(number): one for number, one in enumerate(kinds, 1)}
+    """Writes the dense layers of a kind, and the configs of modules behind them by their kinds."""
+    layers = settings.get("layers") or [dense(_HIDDEN, DIM, "linear.Identity", bias=False, **names)]
+    modules = [*((kind, config) for config in layers), *after.items()]
+    types = {str(number): one for number, (one, _) in enumerate(modules, 1)}
     write_modules(folder, {"": _TRANSFORMER} | types)
-    for number, config in enumerate(layers, 1):
+    for number, (one, config) in enumerate(modules, 1):
         write(folder, {f"{number}/config.json": config})
-        save_file(drawn(dense_shapes(config), number), folder / str(number) / "model.safetensors")
+        if one == kind:
+            arrays = drawn(dense_shapes(config), number)
+            save_file(arrays, folder / str(number) / "model.safetensors")
 
 
 def main() -> None:
@@ -207,15 +208,9 @@ def main() -> None:
 
     vectors: dict[str, np.ndarray] = {}
     for case in CASES:
-        with tempfile.TemporaryDirectory() as folder:
-            write_multi_vectors(Path(folder) / "model", case)
-            model = MultiVectorEncoder(str(Path(folder) / "model"), device="cpu")
-            encoded = {
-                "document": model.encode_document(list(TEXTS)),
-                "query": model.encode_query(list(TEXTS)),
-            }
-        for role, of_role in encoded.items():
-            for number, rows in enumerate(of_role):
+        model = read_by(MultiVectorEncoder, write_multi_vectors, case, device="cpu")
+        for role in ("document", "query"):
+            for number, rows in enumerate(getattr(model, f"encode_{role}")(list(TEXTS))):
                 vectors[f"{case}/{role}/{number}"] = np.asarray(rows, np.float32)
     np.savez_compressed(GOLDEN, **vectors)
 

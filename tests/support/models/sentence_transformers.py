@@ -5,8 +5,8 @@ tests/data/sentence_transformers.npz; it needs sentence-transformers (6.2.0 made
 there) beside NumPy and safetensors.
 """
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from tests.support.models.folder import change, write, write_kinds
+from tests.support.models.folder import change, read_by, write, write_kinds
 from tests.support.models.tiny import write_tiny_huggingface
 
 TEXTS = ("the bank of the river", "money in the vault", "a", "people could find two banks", "")
@@ -188,26 +188,20 @@ def main() -> None:
     from sentence_transformers import SentenceTransformer
 
     vectors = {}
+    load = partial(read_by, partial(SentenceTransformer, device="cpu"))
     for name, settings in CASES.items():
-        with tempfile.TemporaryDirectory() as folder:
-            write_sentence_transformers(Path(folder) / "model", **settings)
-            model = SentenceTransformer(str(Path(folder) / "model"), device="cpu")
-            vectors[name] = model.encode(list(TEXTS))
-            for prompt in settings.get("prompts", {}):
-                vectors[f"{name}/{prompt}"] = model.encode(list(TEXTS), prompt_name=prompt)
+        model = load(partial(write_sentence_transformers, **settings))
+        vectors[name] = model.encode(list(TEXTS))
+        for prompt in settings.get("prompts", {}):
+            vectors[f"{name}/{prompt}"] = model.encode(list(TEXTS), prompt_name=prompt)
     for name in PAIR_SETTINGS:
-        with tempfile.TemporaryDirectory() as folder:
-            write_pairs_model(Path(folder) / "model", name)
-            model = SentenceTransformer(str(Path(folder) / "model"), device="cpu")
-            vectors[name] = model.encode(list(PAIRS))
-    for name, saved in product(CHAINS, SAVED_DIMS):
-        with tempfile.TemporaryDirectory() as folder:
-            write_chain(Path(folder) / "model", name, saved)
-            for dim, normalize in product(DIMS, (False, True)):
-                cut = {} if dim is None else {"truncate_dim": dim}
-                model = SentenceTransformer(str(Path(folder) / "model"), device="cpu", **cut)
-                key = f"{name}/{saved}/{dim}/{normalize}"
-                vectors[key] = model.encode(list(TEXTS[:2]), normalize_embeddings=normalize)
+        vectors[name] = load(write_pairs_model, name).encode(list(PAIRS))
+    for name, saved, dim in product(CHAINS, SAVED_DIMS, DIMS):
+        cut = {} if dim is None else {"truncate_dim": dim}
+        model = load(write_chain, name, saved, **cut)
+        for normalize in (False, True):
+            key = f"{name}/{saved}/{dim}/{normalize}"
+            vectors[key] = model.encode(list(TEXTS[:2]), normalize_embeddings=normalize)
     np.savez_compressed(GOLDEN, **vectors)
 
 

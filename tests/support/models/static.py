@@ -5,7 +5,6 @@ and 0.10.0 made the file that lies there) beside NumPy and safetensors.
 """
 
 import json
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from safetensors.numpy import save_file
 from tokenizers import processors
 
-from tests.support.models.folder import write, write_kinds, write_modules
+from tests.support.models.folder import read_by, write, write_kinds, write_modules
 from tests.support.models.sentence_transformers import dense
 from tests.support.models.tiny import WORDS, small_vocabulary, word_piece
 
@@ -88,13 +87,11 @@ def main() -> None:
 
     vectors = {}
     for kind in (*MODULES, *MODEL2VEC):
-        with tempfile.TemporaryDirectory() as folder:
-            write_static(place := Path(folder) / "model", kind)
-            if kind in MODULES:
-                model = SentenceTransformer(str(place), device="cpu")
-            else:
-                model = StaticModel.from_pretrained(str(place), force_download=False)
-            vectors[kind] = model.encode([*TEXTS, LONG])
+        if kind in MODULES:
+            model = read_by(SentenceTransformer, write_static, kind, device="cpu")
+        else:
+            model = read_by(StaticModel.from_pretrained, write_static, kind, force_download=False)
+        vectors[kind] = model.encode([*TEXTS, LONG])
     np.savez_compressed(GOLDEN, **vectors)
 
 

@@ -10,7 +10,7 @@ import tokenizers
 from safetensors.numpy import save_file
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
-from tests.support.models.folder import drawn, layers_of, write, write_kinds
+from tests.support.models.folder import Shapes, drawn, layers_of, write, write_kinds
 
 _TEXT = """the a of and to in is it that for was on are as with his they at be this from have or
 by one had not but what all were we when your can said there use an each which she do how their
@@ -99,7 +99,7 @@ def write_tiny_huggingface(
         write_kinds(folder, ["Transformer", "Pooling", *["Normalize"] * normalize])
         length = {} if max_seq_length is None else {"max_seq_length": max_seq_length}
         write(folder, {"1_Pooling/config.json": pooling, "sentence_bert_config.json": length})
-    tensors = drawn(_shapes(config, pooler), seed, lambda name: "LayerNorm.weight" in name)
+    tensors = drawn(_shapes(config, pooler), seed)
     named = {}
     for name, array in tensors.items():
         if gamma_beta and "LayerNorm" in name:
@@ -114,20 +114,41 @@ def write_tiny_huggingface(
     return named
 
 
-def _shapes(config: Mapping[str, Any], pooler: bool) -> dict[str, tuple[int, ...]]:
-    hidden, inner = config["hidden_size"], config["intermediate_size"]
-    shapes: dict[str, tuple[int, ...]] = {
+def _shapes(config: Mapping[str, Any], pooler: bool) -> Shapes:
+    hidden = config["hidden_size"]
+    shapes: Shapes = {
         "embeddings.word_embeddings.weight": (config["vocab_size"], hidden),
         "embeddings.position_embeddings.weight": (config["max_position_embeddings"], hidden),
         "embeddings.token_type_embeddings.weight": (config["type_vocab_size"], hidden),
     }
-    denses = {"pooler.dense": (hidden, hidden)} if pooler else {}
-    norms = ["embeddings.LayerNorm"]
-    for number in range(config["num_hidden_layers"]):
-        layer = f"encoder.layer.{number}"
-        for name in ("self.query", "self.key", "self.value", "output.dense"):
-            denses[f"{layer}.attention.{name}"] = (hidden, hidden)
-        denses[f"{layer}.intermediate.dense"] = inner, hidden
-        denses[f"{layer}.output.dense"] = hidden, inner
-        norms += [f"{layer}.attention.output.LayerNorm", f"{layer}.output.LayerNorm"]
-    return shapes | layers_of(denses, dict.fromkeys(norms, hidden))
+    before = {"pooler.dense": (hidden, hidden)} if pooler else {}
+    layers, inner = config["num_hidden_layers"], config["intermediate_size"]
+    return shapes | encoder_shapes("bert", before, (hidden,), layers, hidden, inner)
+
+
+def encoder_shapes(
+    kind: str, denses: Shapes, norm: tuple[int], layers: int, hidden: int, inner: int
+) -> Shapes:
+    """Returns the shapes of dense layers and norms: those of the embeddings, and of layers."""
+    denses, norms = dict(denses), {"embeddings.LayerNorm": norm}
+    for number in range(layers):
+        layer, products, normed = _layer(kind, number)
+        shapes = [*[(hidden, hidden)] * 4, (inner, hidden), (hidden, inner)]
+        denses |= dict(zip((f"{layer}.{name}" for name in products), shapes, strict=True))
+        norms |= {f"{layer}.{name}": (hidden,) for name in normed}
+    return layers_of(denses | norms)
+
+
+def _layer(kind: str, number: int) -> tuple[str, list[str], list[str]]:
+    if kind == "distilbert":
+        products = [f"attention.{name}_lin" for name in ("q", "k", "v", "out")]
+        norms = ["sa_layer_norm", "output_layer_norm"]
+        return f"transformer.layer.{number}", [*products, "ffn.lin1", "ffn.lin2"], norms
+    rest = ["intermediate.dense", "output.dense"]
+    if kind == "mpnet":
+        products = [f"attention.attn.{name}" for name in "qkvo"]
+        norms = ["attention.LayerNorm", "output.LayerNorm"]
+        return f"encoder.layer.{number}", [*products, *rest], norms
+    products = [f"attention.self.{name}" for name in ("query", "key", "value")]
+    norms = ["attention.output.LayerNorm", "output.LayerNorm"]
+    return f"encoder.layer.{number}", [*products, "attention.output.dense", *rest], norms
