@@ -1,22 +1,16 @@
 """Submission to Dataflow: what the service and its workers are given, and what the command says."""
 
-import io
-import os
 import signal
-import subprocess
-import sys
 import tarfile
 import time
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 from apache_beam.internal import pickler
 from apache_beam.portability.api import beam_runner_api_pb2
 
-from bert_embed.pipeline.cli import main
-from tests.support.command import ROOT, embed, files, record
-from tests.support.forks import python
+from tests.support.command import embed, files, record, start
 from tests.support.servers.dataflow import PROJECT, REGION, dataflow_server, run_graph
 
 pytestmark = pytest.mark.slow
@@ -36,22 +30,15 @@ def dataflow(gcs_session, tmp_path_factory):
         yield server
 
 
-def command(dataflow, model, output, *flags):
+def words_of(dataflow, model, output, *flags):
     words = ["embed", f"--model={model}", "--input=gs://dataflow/in", "--block_bytes=400"]
     return [*words, f"--output=gs://dataflow/{output}", *dataflow.flags("dataflow"), *flags]
 
 
 @contextmanager
-def started(dataflow, *arguments, fresh=()):
+def started(dataflow, *arguments, **how):
     """The command in a process of its own, which does not outlive the test."""
-    process = subprocess.Popen(
-        [*(fresh or python()), "-m", "bert_embed", *command(dataflow, *arguments)],
-        cwd=ROOT,
-        env={**os.environ, **dataflow.environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = start(*words_of(dataflow, *arguments), **dataflow.environment, **how)
     try:
         yield process
     finally:
@@ -59,12 +46,15 @@ def started(dataflow, *arguments, fresh=()):
         process.wait()
 
 
-def submit(dataflow, *arguments):
-    """Runs the command to its end in this process: exit code, output, errors."""
-    out, errors = io.StringIO(), io.StringIO()
-    with dataflow.at_hand(), redirect_stdout(out), redirect_stderr(errors):
-        code = main(command(dataflow, *arguments))
-    return code, out.getvalue(), errors.getvalue()
+@pytest.fixture
+def submit(dataflow, command):
+    """Runs the command to its end in this process; returns what it says."""
+
+    def submitted(*arguments, code=0):
+        with dataflow.at_hand():
+            return command(*words_of(dataflow, *arguments), code=code)
+
+    return submitted
 
 
 def hinted(graph):
@@ -85,7 +75,7 @@ def handler(graph):
 
 def test_submission_loads_no_tensorflow_and_describes_the_job_whole(dataflow, tiny_bundle):
     asked = (dataflow, tiny_bundle, "cpu", IMAGE, DETACHED, *OF_THE_SERVICE)
-    with started(*asked, fresh=[sys.executable, "-X", "importtime"]) as process:
+    with started(*asked, fresh=True, PYTHONPROFILEIMPORTTIME="1") as process:
         out, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     imports = [line for line in errors.splitlines() if line.startswith("import time:")]
@@ -129,10 +119,11 @@ def test_submission_loads_no_tensorflow_and_describes_the_job_whole(dataflow, ti
         ("l4-4", "g2-standard-48", "type:nvidia-l4;count:4;install-nvidia-driver:5xx"),
     ],
 )
-def test_an_accelerator_is_given_to_every_worker(dataflow, tiny_bundle, name, machine, option):
+def test_an_accelerator_is_given_to_every_worker(
+    dataflow, tiny_bundle, submit, name, machine, option
+):
     flags = [IMAGE, DETACHED, f"--accelerator={name}", "--labels=run=mine", "--labels=team=a"]
-    code, _, errors = submit(dataflow, tiny_bundle, name, *flags)
-    assert code == 0, errors
+    submit(tiny_bundle, name, *flags)
     job = dataflow.job
     [pool] = job["environment"]["workerPools"]
     assert (pool["machineType"], pool["diskSizeGb"]) == (machine, 100)
@@ -169,9 +160,11 @@ def wait_for_job(dataflow, process, number):
     return dataflow.job
 
 
-def test_a_job_outlives_its_command_and_is_not_started_twice(dataflow, gcs, tiny_bundle, tmp_path):
-    asked = (dataflow, tiny_bundle, "outlives", IMAGE)
-    with started(*asked) as process:
+def test_a_job_outlives_its_command_and_is_not_started_twice(
+    dataflow, gcs, tiny_bundle, tmp_path, submit
+):
+    asked = (tiny_bundle, "outlives", IMAGE)
+    with started(dataflow, *asked) as process:
         job = wait_for_job(dataflow, process, len(dataflow.jobs) + 1)
         for line in process.stderr:
             if "was submitted" in line:
@@ -184,18 +177,16 @@ def test_a_job_outlives_its_command_and_is_not_started_twice(dataflow, gcs, tiny
     output = gcs.root / "dataflow" / "outlives"
     assert record(output)["status"] == "running"
 
-    code, out, errors = submit(*asked)
-    assert (code, out) == (1, "")
-    assert f"error: a job named {job['name']} is already running" in errors
+    said = submit(*asked, code=1)
+    assert said.out == ""
+    assert f"error: a job named {job['name']} is already running" in said.err
     assert record(output)["status"] == "running", "the job that runs has not failed"
 
     run_graph(dataflow, job)
     assert embed(tmp_path / "out", tiny_bundle, "gs://dataflow/in", block_bytes=400) == 0
     assert files(output) == files(tmp_path / "out")
     assert record(output)["counts"]["embedded"] == 80
-    code, out, errors = submit(*asked)
-    assert code == 0, errors
-    assert "nothing to do: gs://dataflow/outlives holds this run" in out
+    assert "nothing to do: gs://dataflow/outlives holds this run" in submit(*asked).out
 
 
 def test_a_command_that_waits_sums_up_its_job(dataflow, gcs, tiny_bundle, tmp_path, monkeypatch):
@@ -229,15 +220,13 @@ def test_a_command_that_waits_sums_up_its_job(dataflow, gcs, tiny_bundle, tmp_pa
     ],
 )
 def test_what_the_service_says_of_a_job_is_told(
-    dataflow, tiny_bundle, monkeypatch, fault, value, said, status
+    dataflow, tiny_bundle, submit, monkeypatch, fault, value, said, status
 ):
     monkeypatch.setattr(dataflow, fault, value)
-    clock = SimpleNamespace(
-        sleep=lambda seconds: None, time=time.time
-    )  # it waits 50 s for a reason
+    # It waits 50 s for a reason.
+    clock = SimpleNamespace(sleep=lambda seconds: None, time=time.time)
     monkeypatch.setattr("apache_beam.runners.dataflow.dataflow_runner.time", clock)
-    code, _, errors = submit(dataflow, tiny_bundle, fault, IMAGE)
-    assert code == 1
+    errors = submit(tiny_bundle, fault, IMAGE, code=1).err
     assert said.format(**dataflow.job) in errors
     assert (value in errors) == (fault != "state")
     assert "Traceback" not in errors

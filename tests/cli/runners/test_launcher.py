@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import ROOT, ran
-from tests.support.servers.dataflow import PROJECT, REGION, dataflow_server
+from tests.support.servers.dataflow import dataflow_server
 from tests.support.servers.gcs import gcs_server
 
 pytestmark = pytest.mark.slow
@@ -24,15 +24,10 @@ IMAGE = f"us-docker.pkg.dev/p/r/bert-embed:py3{sys.version_info.minor}-1"
 def launched(folder: Path, dataflow) -> dict:
     """What a launcher does: exit code, what it said, and how many steps its job has."""
     job = folder / "job.json"
-    words = ["--runner=DataflowRunner", f"--project={PROJECT}", f"--region={REGION}"]
-    words += ["--temp_location=gs://launches/tmp", f"--sdk_container_image={IMAGE}"]
+    words = [*dataflow.flags("launches"), f"--sdk_container_image={IMAGE}"]
     words += ["--input=gs://launches/in/*.jsonl", "--output=gs://launches/new", "--model=minilm"]
-    words += [f"--dataflow_endpoint={dataflow.url}", f"--template_location={job}"]
-    made = ran(
-        [sys.executable, "deploy/dataflow/template.py", *words],
-        **dataflow.environment,
-        PYTHONPATH=str(ROOT),
-    )
+    command = [sys.executable, "deploy/dataflow/template.py", *words, f"--template_location={job}"]
+    made = ran(command, **dataflow.environment, PYTHONPATH=str(ROOT))
     graph = dataflow.graph(json.loads(job.read_text())) if job.exists() else None
     steps = len(graph.components.transforms) if graph else 0
     return {"code": made.returncode, "said": made.stdout + made.stderr, "steps": steps}
