@@ -6,9 +6,8 @@ import time
 
 import pytest
 
-from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT, embed
-from tests.support.servers.dataflow import dataflow_server
+from tests.support.servers.dataflow import PROJECT, dataflow_server
 from tests.support.servers.gcs import behind
 from tests.support.servers.permissions import ROLES, Account
 
@@ -91,39 +90,29 @@ def dataflow(tmp_path, gcs, monkeypatch):
         yield server
 
 
-def tried(run, account, number, capsys):
-    began = time.monotonic()
-    code = run(account, number)
-    return code, capsys.readouterr().err, time.monotonic() - began
-
-
-def test_submitting_needs_every_role_of_its_row(storage, dataflow, tiny_bundle, capsys, gcs):
-    def submit(account, number):
+def test_submitting_needs_every_role_of_its_row(storage, dataflow, tiny_bundle, command, gcs):
+    for number, (missing, account) in enumerate(accounts([SUBMITS], SUBMITTER)):
         storage.fault, dataflow.account = account.storage, account
         words = [f"--input={IN}/in.jsonl", f"--output={OUT}/s{number}"]
-        return main([*_submission(dataflow, tiny_bundle), *words])
-
-    for number, (missing, account) in enumerate(accounts([SUBMITS], SUBMITTER)):
-        code, errors, seconds = tried(submit, account, number, capsys)
-        if missing is None:
-            assert (code, len(dataflow.jobs)) == (0, 1), errors
-            continue
-        assert (code, len(dataflow.jobs)) == (2, 1), missing
-        assert errors.count("\n") == 1
-        assert any(one in errors for one in ROLES[missing[1]]), (missing, errors)
-        assert seconds < 10
-        assert not list(gcs.root.glob(f"permitted-out/s{number}/*"))
+        words, began = [*_submission(dataflow, tiny_bundle), *words], time.monotonic()
+        errors = command(*words, code=0 if missing is None else 2).err
+        assert len(dataflow.jobs) == 1, missing
+        if missing is not None:
+            assert errors.count("\n") == 1
+            assert any(one in errors for one in ROLES[missing[1]]), (missing, errors)
+            assert time.monotonic() - began < 10
+            assert not list(gcs.root.glob(f"permitted-out/s{number}/*"))
 
 
-def test_a_bucket_that_may_not_be_looked_at_is_named(storage, dataflow, tiny_bundle, capsys):
+def test_a_bucket_that_may_not_be_looked_at_is_named(storage, dataflow, tiny_bundle, command):
     """The emulator does not know the question; Beam would try again for minutes."""
     storage.fault = lambda method, path: (
         403 if path.partition("?")[0].endswith("/b/permitted-out") else None
     )
     words = [f"--input={IN}/in.jsonl", f"--output={OUT}/unseen"]
     began = time.monotonic()
-    assert main([*_submission(dataflow, tiny_bundle), *words]) == 2
-    assert f"--temp_location {OUT} lacks the permission storage.buckets" in capsys.readouterr().err
+    errors = command(*_submission(dataflow, tiny_bundle), *words, code=2).err
+    assert f"--temp_location {OUT} lacks the permission storage.buckets" in errors
     assert time.monotonic() - began < 10
 
 
@@ -132,7 +121,7 @@ def test_a_bucket_that_may_not_be_looked_at_is_named(storage, dataflow, tiny_bun
     [
         ([READS, WRITES], {}),
         ([TABLE], {"input": "test-project:permitted.t"}),
-        ([TABLE, QUERY], {"query": "SELECT * FROM `test-project.permitted.t`"}),
+        ([TABLE, QUERY], {"query": "SELECT * FROM `test-project.permitted.t`", "project": PROJECT}),
         ([WRITES, LOADS], {"output_format": "bigquery"}),
     ],
     ids=["files", "table", "query", "load"],
@@ -141,32 +130,26 @@ def test_a_run_needs_every_role_of_its_rows(
     storage, table, bigquery, tiny_bundle, tmp_path, capsys, monkeypatch, purposes, flags
 ):
     table("permitted")
-    local = tmp_path / "in.jsonl"
-    local.write_text(LINE * 9)
-
-    def run(account, number):
-        remote = f"{OUT}/{tmp_path.name}-{number}"
-        output = remote if WRITES in purposes else tmp_path / str(number)
-        source = f"{IN}/in.jsonl" if READS in purposes else flags.get("input", local)
-        more = {name: value for name, value in flags.items() if name != "input"}
-        more |= {"project": "test-project"} if "query" in flags else {}
-        if LOADS in purposes:
-            more["output_table"] = f"test-project.permitted.v{number}"
-        storage.fault = account.storage
-        monkeypatch.setattr(bigquery, "forbids", account.bigquery)
-        return embed(output, tiny_bundle, *(() if "query" in flags else [source]), **more)
-
+    (tmp_path / "in.jsonl").write_text(LINE * 9)
+    if "query" not in flags:
+        source = f"{IN}/in.jsonl" if READS in purposes else tmp_path / "in.jsonl"
+        flags = {"input": source} | flags
     # The emulator's Storage Read does not ask the account; the bucket is read and written by one.
     unasked = ["bigquery.readSessionUser", "bigquery.resourceViewer"]
     unasked += ["storage.objectViewer"] if LOADS in purposes else []
     unasked += ["bigquery.jobUser"] if QUERY in purposes else []  # `user` holds it, too
     for number, (missing, account) in enumerate(accounts(purposes, BOTH, unasked)):
-        code, errors, _ = tried(run, account, number, capsys)
-        if missing is None:
-            assert code == 0, errors
-            continue
-        assert code != 0, missing
-        assert any(one in errors for one in ROLES[missing[1]]), (missing, errors)
+        remote = f"{OUT}/{tmp_path.name}-{number}"
+        output = remote if WRITES in purposes else tmp_path / str(number)
+        if LOADS in purposes:
+            flags["output_table"] = f"test-project.permitted.v{number}"
+        storage.fault = account.storage
+        monkeypatch.setattr(bigquery, "forbids", account.bigquery)
+        code = embed(output, tiny_bundle, **flags)
+        errors = capsys.readouterr().err
+        assert (code == 0) == (missing is None), (missing, errors)
+        if missing is not None:
+            assert any(one in errors for one in ROLES[missing[1]]), (missing, errors)
 
 
 def test_a_table_that_may_be_read_alone_is_refused_before_work(bigquery, run, table, monkeypatch):
@@ -181,7 +164,7 @@ def test_a_table_that_may_be_read_alone_is_refused_before_work(bigquery, run, ta
 
 
 def test_the_account_of_workers_may_read_the_rows_of_a_query(
-    bigquery, storage, dataflow, table, tiny_bundle, monkeypatch, capsys
+    bigquery, storage, dataflow, table, tiny_bundle, monkeypatch, command
 ):
     granted = []
 
@@ -191,7 +174,7 @@ def test_the_account_of_workers_may_read_the_rows_of_a_query(
 
     words = [f"--query=SELECT * FROM `{table('queried')}`", f"--output={OUT}/queried"]
     monkeypatch.setattr(bigquery, "forbids", note)
-    assert main([*_submission(dataflow, tiny_bundle), *words]) == 0, capsys.readouterr().err
+    command(*_submission(dataflow, tiny_bundle), *words)
     assert {"role": "READER", "userByEmail": WORKERS} in granted
 
 
