@@ -37,14 +37,15 @@ class Runs:
 
     def __call__(
         self, source: Source = (), to: str = "out", code: int = 0, model: Any = None, **flags: Any
-    ) -> Path:
-        """Runs it; returns the folder of its output, which the test's folder holds."""
+    ) -> Any:
+        """Runs it; returns the place of its output: below the test's folder, or in a store."""
         self._capsys.readouterr()
-        done = embed(self._folder / to, str(model or self._model), *self.written(source), **flags)
+        output = to if str(to).startswith("gs://") else self._folder / to
+        done = embed(output, str(model or self._model), *self.written(source), **flags)
         self.out, self.err = self._capsys.readouterr()
         assert done == code, self.out + self.err
         assert code == 1 or "Traceback" not in self.err
-        return self._folder / to
+        return output
 
     def refused(self, source: Source, message: str, to: str = "out", **flags: Any) -> None:
         """Runs what is refused before work starts: in one sentence, and nothing is written."""

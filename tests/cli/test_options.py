@@ -223,13 +223,11 @@ def test_empty_lists_are_as_if_not_given():
         ("compare old new", "sample: 0", " sample must be a whole number of at least 1, got 0"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_named_with_the_file(tmp_path, capsys, words, content, message):
+def test_what_is_wrong_in_a_file_is_named_with_the_file(tmp_path, command, words, content, message):
     config = tmp_path / "flags.yaml"
     config.write_text(content)
-    command, *places = words.split()
-    places = places or ["--input=a", "--output=b"]
-    assert main([command, *places, f"--config={config}"]) == 2
-    said = capsys.readouterr().err
+    name, *places = words.split()
+    said = command(name, *(places or ["--input=a", "--output=b"]), config=config, code=2).err
     assert said.startswith("error: ")
     assert f"--config {config}" in said
     assert message in said

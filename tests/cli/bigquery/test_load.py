@@ -13,7 +13,7 @@ from google.cloud.bigquery import Client, SchemaField, Table, TimePartitioning
 import bert_embed
 from bert_embed.pipeline import job
 from bert_embed.pipeline.cli import main
-from tests.support.command import ROOT, embed, record, rows, say_status
+from tests.support.command import ROOT, record, rows, say_status
 from tests.support.daily import counts, two_days
 from tests.support.loads import count, ids, texts
 from tests.support.models.heads import write_splade
@@ -100,25 +100,21 @@ def test_a_finished_load_needs_not_see_its_job(bigquery, dataset, run, load, mon
 
 @pytest.mark.parametrize(("where", "disposition"), [("local", "truncate"), ("gs", "append")])
 def test_several_jobs_go_through_a_table_beside(
-    bigquery, gcs, dataset, run, tiny_bundle, tmp_path, monkeypatch, where, disposition
+    bigquery, gcs, dataset, load, monkeypatch, where, disposition
 ):
     monkeypatch.setattr("bert_embed.transforms.bigquery.load.MOST_URIS", 2)
-    output, table = tmp_path / "out", f"test-project.{dataset}.v"
-    if where == "gs":
-        gcs.client.create_bucket(f"bucket-{dataset}")
-        output = f"gs://bucket-{dataset}/out"
-    started = len(bigquery.jobs)
-    flags = {"output_format": "bigquery", "output_table": f"test-project:{dataset}.v"}
-    flags |= {"part_docs": 1, "write_disposition": disposition}
-    assert embed(output, tiny_bundle, *run.written(CORPUS), **flags) == 0
+    gcs.put(f"bucket-{dataset}", {})
+    to, started = "out" if where == "local" else f"gs://bucket-{dataset}/out", len(bigquery.jobs)
+    flags = {"part_docs": 1, "write_disposition": disposition}
+    output = load(CORPUS, to, **flags)
     assert [kind for kind, _ in bigquery.jobs[started:]] == ["load", "load", "copy"]
     assert ids(bigquery, dataset) == ["k0", "k1", "k2", "k3"]
     if where == "local":
         say_status(output, "running")
-        assert embed(output, tiny_bundle, *run.written(CORPUS), **flags) == 0
+        load(CORPUS, to, **flags)
         assert count(bigquery, dataset) == len(TEXTS)
-    bigquery.rows(f"DELETE FROM `{table}` WHERE TRUE")
-    assert embed(output, tiny_bundle, *run.written(CORPUS), overwrite=True, **flags) == 0
+    bigquery.rows(f"DELETE FROM `test-project.{dataset}.v` WHERE TRUE")
+    load(CORPUS, to, overwrite=True, **flags)
     assert ids(bigquery, dataset) == ["k0", "k1", "k2", "k3"]
     tables = [each.table_id for each in bigquery.client.list_tables(f"test-project.{dataset}")]
     assert tables == ["v"]

@@ -13,7 +13,7 @@ from google.cloud.bigquery import Client, QueryJob, SchemaField, Table
 
 from bert_embed.transforms.bigquery import load as loads
 from bert_embed.transforms.bigquery.client import translate_errors
-from tests.support.command import embed, record
+from tests.support.command import record
 from tests.support.loads import count, ids, interrupted, texts
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.servers.gcs import EMPTY, PAGE, proxy
@@ -190,12 +190,10 @@ def test_of_two_increments_at_once_one_is_refused_and_plans_again(
     assert ids(bigquery, dataset) == A + B + C
 
 
-def test_files_grouped_otherwise_are_loaded(
-    bigquery, gcs, dataset, into, tiny_bundle, tmp_path, monkeypatch
-):
+def test_files_grouped_otherwise_are_loaded(bigquery, gcs, dataset, into, monkeypatch):
     """A job of the folder that was killed held one file, the job of that number now holds three."""
     monkeypatch.setattr("bert_embed.transforms.bigquery.load.MOST_URIS", 3)
-    gcs.client.create_bucket(f"bucket-{dataset}")
+    gcs.put(f"bucket-{dataset}", {})
     upload, started = Client.load_table_from_file, itertools.count()
 
     def killed(*arguments, **settings):
@@ -207,9 +205,7 @@ def test_files_grouped_otherwise_are_loaded(
         patch.setattr("bert_embed.transforms.bigquery.load._MOST_UPLOAD", 1)
         patch.setattr(Client, "load_table_from_file", killed)
         into("a", "append", code=130, part_docs=1)
-    flags = {"output_format": "bigquery", "output_table": f"test-project:{dataset}.v"}
-    there, corpus = f"gs://bucket-{dataset}/a", tmp_path / "a.jsonl"
-    assert embed(there, tiny_bundle, corpus, part_docs=1, **flags) == 0
+    into("a", "append", f"gs://bucket-{dataset}/a", part_docs=1)
     assert ids(bigquery, dataset) == A
 
 

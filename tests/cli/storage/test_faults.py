@@ -56,13 +56,12 @@ def place(gcs, corpus, request):
 
 
 @pytest.fixture
-def job(tiny_bundle, capsys):
+def job(run):
     """Embeds; a failure is one sentence, which has these parts. Returns all that is said."""
 
     def embedded(output, source, *parts, code=0, **flags):
-        capsys.readouterr()
-        assert embed(output, tiny_bundle, source, **SMALL | flags) == code
-        told = "".join(capsys.readouterr())
+        run(source, str(output), code, **SMALL | flags)
+        told = run.out + run.err
         assert "Traceback" not in told
         sentences = [line for line in told.splitlines() if line.startswith("error: ")]
         assert len(sentences) == (code != 0)
@@ -290,12 +289,11 @@ def test_missing_credentials_are_named(without_google, run):
 
 
 @pytest.mark.slow
-def test_a_plan_waits_once_and_not_for_long(without_google, monkeypatch, run, tiny_bundle, capsys):
+def test_a_plan_waits_once_and_not_for_long(without_google, monkeypatch, run):
     monkeypatch.setattr(gcs, "FIRST_ANSWER", 30.0)
-    (path,) = run.written({"in.txt": "the bank\n"})
     began = time.monotonic()
-    assert embed("gs://nobody/out", tiny_bundle, path, dry_run=True) == 1
-    assert "gs://nobody/out/run.json cannot be read" in capsys.readouterr().err
+    run({"in.txt": "the bank\n"}, "gs://nobody/out", code=1, dry_run=True)
+    assert "gs://nobody/out/run.json cannot be read" in run.err
     assert time.monotonic() - began < 15
 
 
