@@ -63,7 +63,7 @@ def test_blocks_hold_every_row_once_whatever_the_order(rows, blocks, grouped, pa
     assert found[0] == found[1]
     documents = [each for part in found[0] for each in part[2]]
     assert len(documents) + sum(part[3] for part in found[0]) == len(rows)
-    good = [row for row in rows if row[0] is not None and row[1] and not row[1].isspace()]
+    good = [row for row in rows if all(value and not value.isspace() for value in row)]
     assert sorted(documents) == sorted(good)
     assert all(len(part[2]) <= part_docs for part in found[0])
 
