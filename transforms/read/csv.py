@@ -417,6 +417,8 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
     places = {name: at[0] for name, at in found.items() if at}
     width, quoting = len(records.header), records.quoting
     is_plain = quoting.has_quotes and quoting.escape is None and not quoting.skips_spaces
+    separator = required(quoting.separator, "separator")
+    is_separated = is_plain and separator in _NOT_IN_TEXTS
     stops = [*records.starts[1:].tolist(), len(records.data)][: records.count]
     for number, (start, stop) in enumerate(zip(records.starts.tolist(), stops, strict=True)):
         data = records.data[start:stop]
@@ -432,8 +434,8 @@ def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRe
                 raise BadRecordError(BLANK_LINE)
             if is_plain and ' "' in text:
                 _check_quotes_behind_spaces(fields, text)
-            if is_plain and quoting.separator in _NOT_IN_TEXTS and text.count("\n") > 1:
-                _check_lines_within_quotes(text, quoting.separator, width)
+            if is_separated and text.count("\n") > 1:
+                _check_lines_within_quotes(text, separator, width)
             if fields[0].removeprefix("\ufeff") == records.header[0] and (
                 tuple(field.removeprefix("\ufeff") for field in fields) == records.header
             ):
@@ -506,11 +508,12 @@ def _text(data: bytes, records: CsvRecords) -> str:
     if isinstance(text, bytes):
         raise BadRecordError(INVALID_UTF8, utf8_detail(data))
     quoting = records.quoting
-    if quoting.escape == "\\" and "\\" in text:
+    if quoting.escape and text.count("\\") > text.count('\\"'):
         mark = re.escape(quoting.separator or "")
-        text = re.sub(rf"(?<![^{mark}\n])\\N(?=[{mark}\r\n]|$)", _NULL, text)
+        if r"\N" in text:
+            text = re.sub(rf"(?<![^{mark}\n])\\N(?=[{mark}\r\n]|$)", _NULL, text)
         if quoting.has_quotes:  # without which Spark leaves backslashes as they are
-            quoted = rf'(?:^|(?<={mark})) *"(?:[^"\\]|\\[\s\S])*+'
+            quoted = rf'(?:^|(?<={mark})) *"[^"\\]*+(?:\\[\s\S][^"\\]*+)*+'
             letters = re.compile(rf'{quoted}|\\["\\]|(\\)')
             return letters.sub(lambda found: found[0] + (found[1] or ""), text)
         text = _LETTERS.sub(lambda pair: "\\" + _CONTROLS.get(pair[1], pair[1]), text)
