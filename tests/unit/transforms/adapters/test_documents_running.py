@@ -54,7 +54,6 @@ def _placed(
         (window.SlidingWindows(10, 5), False, 8),
         (window.Sessions(10), True, 4),  # merged
     ],
-    ids=str,
 )
 def test_elements_keep_their_time_window_and_pane(tiny_bundle, windowing, group, places):
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
