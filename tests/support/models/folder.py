@@ -116,12 +116,13 @@ def read_by(
         return library(str(Path(folder) / "model"), **more)
 
 
-def snapshot_folder(hub: Path, name: str, commit: str) -> Path:
-    """Makes the folder of a model's commit, its branch main, in a cache as `hf download` does."""
+def snapshot_folder(
+    hub: Path, name: str, commit: str, references: Sequence[str] = ("main",)
+) -> Path:
+    """Makes the folder of a model's commit, with its branches, in a cache as `hf download` does."""
     home = hub / f"models--{name.replace('/', '--')}"
     folder = home / "snapshots" / commit
     folder.mkdir(parents=True)
     (folder / ".gitattributes").touch()  # of every repository
-    (home / "refs").mkdir()
-    (home / "refs" / "main").write_text(commit)
+    write(home / "refs", dict.fromkeys(references, commit))
     return folder

@@ -18,8 +18,7 @@ def write_tiny_google(
     folder: Path,
     *,
     checkpoint: str = "bert_model.ckpt",
-    extra: Mapping[str, np.ndarray] | None = None,
-    without: str = "",
+    changes: Mapping[str, np.ndarray | None] | None = None,
     hidden_act: str = "gelu",
     **model: Any,
 ) -> dict[str, np.ndarray]:
@@ -29,8 +28,7 @@ def write_tiny_google(
     Args:
         folder: Made if it is not there.
         checkpoint: Name of the checkpoint's files.
-        extra: Further variables, such as Adam's.
-        without: A variable that is left out.
+        changes: Further variables, such as Adam's; None leaves one out.
         hidden_act: As bert_config.json says it; the other folder says what that means.
         **model: For `write_tiny_huggingface`.
 
@@ -47,32 +45,27 @@ def write_tiny_google(
         del config[name]
     (folder / "bert_config.json").write_text(json.dumps(config | {"hidden_act": hidden_act}))
     variables = dict(_variable(name, array) for name, array in tensors.items())
-    variables.pop(without, None)
-    _save({**variables, **(extra or {})}, folder / checkpoint)
+    every = {**variables, **(changes or {})}
+    kept = {name: tf.constant(array) for name, array in every.items() if array is not None}
+    path, slices = str(folder / checkpoint), [""] * len(kept)
+    tf.raw_ops.SaveV2(
+        prefix=path, tensor_names=[*kept], shape_and_slices=slices, tensors=[*kept.values()]
+    )
+    tf.compat.v1.train.update_checkpoint_state(str(folder), path)
     return variables
 
 
 def _variable(name: str, array: np.ndarray) -> tuple[str, np.ndarray]:
     place = name.replace("encoder.layer.", "encoder.layer_").replace(".", "/")
     stem, _, kind = place.rpartition("/")
+    return _of_tensorflow(f"bert/{stem}", kind, array)
+
+
+def _of_tensorflow(stem: str, kind: str, array: np.ndarray) -> tuple[str, np.ndarray]:
     if stem.endswith("embeddings"):
-        return f"bert/{stem}", array
-    if stem.endswith("LayerNorm"):
-        return f"bert/{stem}/{'gamma' if kind == 'weight' else 'beta'}", array
-    if kind == "weight":
-        return f"bert/{stem}/kernel", array.T
-    return f"bert/{stem}/bias", array
-
-
-def _save(arrays: Mapping[str, np.ndarray], prefix: Path) -> None:
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        variables = [
-            tf.compat.v1.get_variable(name, initializer=np.ascontiguousarray(array))
-            for name, array in arrays.items()
-        ]
-        session.run(tf.compat.v1.global_variables_initializer())
-        saver = tf.compat.v1.train.Saver(variables)
-        saver.save(session, str(prefix), write_meta_graph=False)
+        return stem, array
+    names = ("gamma", "beta") if stem.lower().endswith("norm") else ("kernel", "bias")
+    return f"{stem}/{names[kind != 'weight']}", array.T
 
 
 _HEADS = 4  # of `write_tiny_huggingface`
@@ -183,13 +176,9 @@ def _official(name: str, array: np.ndarray) -> tuple[str, np.ndarray]:
         ("pooler.dense", "pooler_transform"),
     ):
         stem = stem.replace(theirs, ours)
-    if stem.endswith("/embeddings"):
-        return stem, array
-    if stem.endswith("norm"):
-        return f"{stem}/{'gamma' if kind == 'weight' else 'beta'}", array
-    array = array.T if kind == "weight" else array
+    name, array = _of_tensorflow(stem, kind, array)
     if stem.endswith(("/query", "/key", "/value")):
         array = array.reshape(*array.shape[:-1], _HEADS, -1)
     elif stem.endswith("/attention_output") and kind == "weight":
         array = array.reshape(_HEADS, -1, array.shape[-1])
-    return f"{stem}/{'kernel' if kind == 'weight' else 'bias'}", np.ascontiguousarray(array)
+    return name, np.ascontiguousarray(array)

@@ -7,6 +7,7 @@ tests/data/architectures.npz is made of the files that lie there.
 
 from collections.abc import Sequence
 from pydoc_data.topics import topics
+from typing import Any
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -29,10 +30,7 @@ def unigram(
     if normalizer is not None:
         tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizer
-    trainer = trainers.UnigramTrainer(
-        vocab_size=entries, special_tokens=_SPECIAL, unk_token="<unk>", show_progress=False
-    )
-    tokenizer.train_from_iterator(lines, trainer)
+    _train(tokenizer, lines, trainers.UnigramTrainer, entries, unk_token="<unk>")
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>",
         pair="<s> $A </s> </s> $B </s>",
@@ -45,16 +43,10 @@ def byte_level(lines: Sequence[str], entries: int) -> Tokenizer:
     """Byte-level BPE, as RoBERTa has it."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=entries,
-        special_tokens=_SPECIAL,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(lines, trainer)
-    tokenizer.post_processor = processors.RobertaProcessing(
-        ("</s>", 2), ("<s>", 0), trim_offsets=True, add_prefix_space=False
-    )
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    _train(tokenizer, lines, trainers.BpeTrainer, entries, initial_alphabet=alphabet)
+    ends = ("</s>", 2), ("<s>", 0)
+    tokenizer.post_processor = processors.RobertaProcessing(*ends, add_prefix_space=False)
     return tokenizer
 
 
@@ -65,13 +57,17 @@ def word_piece() -> Tokenizer:
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), bert])
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=_ENTRIES, special_tokens=special, show_progress=False
-    )
-    tokenizer.train_from_iterator(_LINES, trainer)
+    _train(tokenizer, _LINES, trainers.WordPieceTrainer, _ENTRIES, special_tokens=special)
     tokenizer.add_tokens(["<user>"])
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     return tokenizer
+
+
+def _train(
+    tokenizer: Tokenizer, lines: Sequence[str], trainer: Any, entries: int, **settings: Any
+) -> None:
+    usual = {"vocab_size": entries, "special_tokens": _SPECIAL, "show_progress": False}
+    tokenizer.train_from_iterator(lines, trainer(**usual | settings))
 
 
 def main() -> None:

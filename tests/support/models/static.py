@@ -41,8 +41,7 @@ MODEL2VEC: dict[str, dict[str, Any]] = {
 
 def write_static(folder: Path, kind: str) -> None:
     place = folder / "0_StaticEmbedding" if kind in MODULES else folder
-    place.mkdir(parents=True)
-    (place / "tokenizer.json").write_text(json.dumps(tokenizer := _tokenizer(kind)))
+    write(place, {"tokenizer.json": (tokenizer := _tokenizer(kind))})
     entries = len(tokenizer["model"]["vocab"])
     random = np.random.default_rng(5)
 
@@ -52,7 +51,7 @@ def write_static(folder: Path, kind: str) -> None:
     if kind in MODULES:
         save_file({"embedding.weight": drawn(entries, WIDTH)}, place / "model.safetensors")
         write_kinds(folder, ["StaticEmbedding", *MODULES[kind]])
-        (folder / "config_sentence_transformers.json").write_text(json.dumps({"prompts": {}}))
+        write(folder, {"config_sentence_transformers.json": {"prompts": {}}})
         if "Dense" in MODULES[kind]:
             write(folder, {"1_Dense/config.json": dense(WIDTH, 10)})
             layer = {"linear.weight": drawn(10, WIDTH), "linear.bias": drawn(10)}

@@ -8,11 +8,13 @@ import bert_embed
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.bundle.find import cached_snapshot, resolve_model
 from bert_embed.importers import import_model
+from tests.support.models.folder import snapshot_folder
 from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow
 
 COMMIT, OTHER = "0a" * 20, "0b" * 20
+COMMITS = {COMMIT: ["main"], OTHER: ["v2", "refs/pr/1"]}
 NAME = "a-team/tiny_bert-1.0"
 HOME = "models--a-team--tiny_bert-1.0"
 
@@ -22,17 +24,12 @@ def downloaded(tmp_path_factory):
     """A cache as `hf download` leaves it: two commits, a branch and a tag; files are links."""
     hub = tmp_path_factory.mktemp("hub")
     for repo in (NAME, "sentence-transformers/own", "old-name"):
-        home = hub / f"models--{repo.replace('/', '--')}"
-        for seed, commit in enumerate((COMMIT, OTHER)):
-            write_tiny_huggingface(home / "files" / commit, seed=seed)
-            (home / "snapshots" / commit).mkdir(parents=True)
-            (home / "files" / commit / ".gitattributes").touch()
-            for file in (home / "files" / commit).iterdir():
-                (home / "snapshots" / commit / file.name).symlink_to(file)
-        for name, commit in {"main": COMMIT, "v2": OTHER, "refs/pr/1": OTHER}.items():
-            reference = home / "refs" / name
-            reference.parent.mkdir(parents=True, exist_ok=True)
-            reference.write_text(commit)
+        for seed, (commit, references) in enumerate(COMMITS.items()):
+            snapshot = snapshot_folder(hub, repo, commit, references)
+            files = snapshot.parents[1] / "files" / commit
+            write_tiny_huggingface(files, seed=seed)
+            for file in files.iterdir():
+                (snapshot / file.name).symlink_to(file)
     return hub
 
 

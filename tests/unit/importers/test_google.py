@@ -17,6 +17,7 @@ from tests.support.models.tiny import small_vocabulary
 NAME = "uncased_L-2_H-32_A-4"
 CONFIG, DATA = "bert_config.json", "bert_model.ckpt.data-00000-of-00001"
 THREE = np.zeros(3, np.float32)
+BIAS = "bert/encoder/layer_1/output/dense/bias"
 JINA = {"position_embedding_type": "alibi", "feed_forward_type": "geglu"}
 ACCENTS = {"do_lower_case": True, "strip_accents": False}
 
@@ -37,7 +38,7 @@ def test_the_configuration_is_that_of_its_hugging_face_twin(tmp_path):
     noise += ["cls/predictions/transform/dense/kernel", "cls/seq_relationship/output_weights"]
     extra = dict.fromkeys(noise, np.zeros((2, 2), np.float32))
     extra["global_step"] = np.zeros((), np.int64)
-    write_tiny_google(tmp_path / NAME, extra=extra)
+    write_tiny_google(tmp_path / NAME, changes=extra)
     # White space around entries is none of them, as FullTokenizer reads vocab.txt.
     spaced = {"vocab.txt": lambda data: data.replace(b"\nbank\n", b"\n bank \n") + b"\n \n"}
     change(tmp_path / NAME, spaced)
@@ -56,8 +57,8 @@ def test_the_configuration_is_that_of_its_hugging_face_twin(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "files", "message"),
     [
-        ({"extra": {"bert/adapter/kernel": THREE}}, {}, "bert/adapter/kernel is not"),
-        ({"without": "bert/encoder/layer_1/output/dense/bias"}, {}, "1/output/dense/bias is mis"),
+        ({"changes": {"bert/adapter/kernel": THREE}}, {}, "bert/adapter/kernel is not"),
+        ({"changes": {BIAS: None}}, {}, "layer_1/output/dense/bias is missing"),
         ({"hidden_act": "swish"}, {}, "hidden_act must be gelu or relu, got 'swish'"),
         ({}, {CONFIG: {"vocab_size": 9}}, r"word_embeddings must be \[9, 32\], is"),
         ({}, {CONFIG: {"attention_scale": 0.5}}, "json: attention_scale is not supported, got 0.5"),

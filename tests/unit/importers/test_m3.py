@@ -16,11 +16,6 @@ STATES = np.load(GOLDEN)  # of transformers
 SPECIAL = (0, 1, 2, 3)  # <s>, <pad>, </s>, <unk>
 
 
-@pytest.fixture(scope="module")
-def bundle(model_of):
-    return model_of(write_m3)
-
-
 def expected(number):
     """The weight of each id of a text."""
     states = STATES[f"xlm-roberta/states/{number}"][:, -1].astype(np.float64)
@@ -35,7 +30,8 @@ def expected(number):
 @pytest.mark.slow
 @pytest.mark.numeric
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_token_has_the_largest_of_its_weights_and_all_but_the_first_a_unit_vector(bundle, engine):
+def test_a_token_has_the_largest_weight_and_all_but_the_first_a_unit_vector(model_of, engine):
+    bundle = model_of(write_m3)
     assert bundle.default_vectors == ("dense",)
     assert bundle.defaults == VectorSpec(pooling="cls", normalize=True)
     encoder = Encoder(bundle, threads=1, load_engine=ENGINES[engine])

@@ -20,9 +20,10 @@ def template(single="[CLS] $A [SEP]"):
     return json.loads(made.__getstate__())
 
 
-USUAL = {"lstrip": False, "rstrip": False, "single_word": False, "normalized": True}
+FLAGS = dict.fromkeys(("lstrip", "rstrip", "single_word", "normalized", "special"), False)
+OF_TEXTS, SPECIAL = FLAGS | {"normalized": True}, FLAGS | {"special": True}
 FAST = {
-    "added_tokens": [{"id": 0, "content": "[PAD]", "special": True, **USUAL}],
+    "added_tokens": [{"id": 0, "content": "[PAD]", **SPECIAL | {"normalized": True}}],
     "normalizer": BERT_NORMALIZER,
     "pre_tokenizer": {"type": "BertPreTokenizer"},
     "post_processor": template(),
@@ -45,7 +46,6 @@ SLOW, FAST_FILE = "tokenizer_config.json", "tokenizer.json"
 GENERIC = {"tokenizer_class": "PreTrainedTokenizerFast"}
 
 VOCABULARY = small_vocabulary()
-OF_TEXTS = USUAL | {"special": False}
 SWAPPED = [*VOCABULARY[:7], VOCABULARY[8], VOCABULARY[7], *VOCABULARY[9:]]
 GAP = {entry: number for number, entry in enumerate(VOCABULARY) if entry != "bank"}
 BROKEN = [*VOCABULARY[:20], "a\nb", *VOCABULARY[21:]]
@@ -184,7 +184,6 @@ def library_of(source):
         {"added_tokens": [{"id": len(VOCABULARY), "content": "<user>", **OF_TEXTS}]},
         {"added_tokens": [{"id": VOCABULARY.index("bank"), "content": "bank", **OF_TEXTS}]},
     ],
-    ids=["unk", "prefix", "nfkc", "none", "clean", "accents", "chinese", "space", "new", "entry"],
 )
 def test_a_word_piece_that_is_not_berts_has_the_librarys_ids(tmp_path, parts):
     model = MODEL | WHOLE | parts.get("model", {})
@@ -304,8 +303,7 @@ def test_the_flags_of_an_added_token_are_those_of_tokenizer_config(tmp_path):
     write_architecture(source, "roberta")
     values = json.loads((source / FAST_FILE).read_text())
     number = values["model"]["vocab"]["a"]
-    flags = dict.fromkeys(("lstrip", "rstrip", "single_word", "normalized", "special"), False)
-    token = {"content": "a", **flags}
+    token = {"content": "a", **FLAGS}
     slow = {"added_tokens_decoder": {str(number): token | {"lstrip": True, "rstrip": True}}}
     fast = {"added_tokens": [*values["added_tokens"], {"id": number, **token}]}
     tokenizer = load_tokenizer(imported(tmp_path, files={FAST_FILE: fast, SLOW: slow}))
@@ -483,10 +481,6 @@ def test_pieces_that_are_drawn_or_missing_are_refused(tmp_path, kind, setting, m
     model = {name: value for name, value in model.items() if value is not ...}
     slow = {} if message == TAKES else {"tokenizer_class": "TokenizersBackend"}
     refused(tmp_path, message, {FAST_FILE: {"model": model}, SLOW: slow})
-
-
-SPECIAL = dict.fromkeys(("normalized", "lstrip", "rstrip", "single_word"), False)
-SPECIAL["special"] = True
 
 
 @pytest.mark.parametrize("where", ["named", "map", "decoder", "nowhere", "without a class"])
