@@ -20,7 +20,6 @@ import pytest
 from bert_embed.backends import runner
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.find import resolve_model
-from bert_embed.importers import import_model
 from tests.support import forks
 from tests.support.models.folder import imported
 from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
@@ -171,8 +170,7 @@ def poisoned_bundle(tmp_path_factory: pytest.TempPathFactory) -> str:
     name = "embeddings.word_embeddings.weight"
     words = write_tiny_huggingface(folder / "source")[name]
     words[small_vocabulary().index("vault")] = np.nan
-    write_tiny_huggingface(folder / "source", changes={name: words})
-    return import_model(str(folder / "source"), str(folder / "bundle")).path
+    return imported(folder, files={"model.safetensors": {name: words}}).path
 
 
 @pytest.fixture

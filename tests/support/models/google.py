@@ -115,7 +115,7 @@ def _written(
     arrays = dict(_official(name, array) for name, array in tensors.items())
     names = [scope + (name if official else f"v{n}") for n, name in enumerate(arrays)]
     named = dict(zip(names, arrays.values(), strict=True))
-    encoder = TinyHub(named, hidden_act, "pooler_transform/kernel" in arrays)
+    encoder = _encoder(named, hidden_act, "pooler_transform/kernel" in arrays)
     if vocabulary:
         encoder.vocab_file = tf.saved_model.Asset(str(twin / "vocab.txt"))
     if beside is not None:
@@ -126,33 +126,26 @@ def _written(
     return made
 
 
-class TinyHub(tf.Module):
+def _encoder(arrays: Mapping[str, np.ndarray], hidden_act: str, pooler: bool) -> tf.Module:
     """What is read of TF Hub's encoders: their variables, and the outputs and operations of a call.
 
     Nothing runs it, so it computes no BERT.
     """
+    encoder = tf.Module()
+    encoder.w = [tf.Variable(array, name=name) for name, array in arrays.items()]
 
-    def __init__(self, arrays: Mapping[str, np.ndarray], hidden_act: str, pooler: bool) -> None:
-        super().__init__()
-        self.w = [tf.Variable(array, name=name) for name, array in arrays.items()]
-        self._act, self._pooler = _ACTIVATIONS[hidden_act], pooler
+    def call(inputs):
+        read = [variable.read_value() for variable in encoder.w]
+        x = _ACTIVATIONS[hidden_act](tf.gather(read[0], inputs["input_word_ids"]))
+        if not pooler:
+            return {"sequence_output": x}
+        pooled = tf.tanh(x[:, 0])
+        return {"sequence_output": x, "pooled_output": pooled, "default": pooled}
 
-    @tf.function(
-        input_signature=[
-            {
-                name: tf.TensorSpec([None, None], tf.int32, name=name)
-                for name in ("input_word_ids", "input_mask", "input_type_ids")
-            }
-        ]
-    )
-    def __call__(self, inputs):
-        read = [variable.read_value() for variable in self.w]
-        x = self._act(tf.gather(read[0], inputs["input_word_ids"]))
-        outputs = {"sequence_output": x}
-        if self._pooler:
-            pooled = tf.tanh(x[:, 0])
-            outputs |= {"pooled_output": pooled, "default": pooled}
-        return outputs
+    names = ("input_word_ids", "input_mask", "input_type_ids")
+    inputs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in names}
+    encoder.__call__ = tf.function(call, [inputs])
+    return encoder
 
 
 def _official(name: str, array: np.ndarray) -> tuple[str, np.ndarray]:

@@ -1,5 +1,6 @@
 """Small random models with heads: SPLADE, classifiers, cross-encoders, bge-m3."""
 
+import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.support.models.plain_bert import PlainLayers, gelu, gelu_new, relu
 from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 
 HIDDEN = 32
+_MODERN = ("modernbert", "modernbert_biased")
 # The transform, its norm, the decoder, and the decoder's bias.
 _ROBERTA = ("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias")
 MLM = {
@@ -33,8 +35,7 @@ MLM = {
         *("generator_predictions.dense", "generator_predictions.LayerNorm"),
         *("generator_lm_head", "generator_lm_head.bias"),
     ),
-    "modernbert": ("head.dense", "head.norm", "decoder", "decoder.bias"),
-    "modernbert_biased": ("head.dense", "head.norm", "decoder", "decoder.bias"),
+    **dict.fromkeys(_MODERN, ("head.dense", "head.norm", "decoder", "decoder.bias")),
     **dict.fromkeys(("mpnet", "roberta", "xlm-roberta", "camembert"), _ROBERTA),
 }
 # The product before the logits, its activation, and the logits.
@@ -47,11 +48,6 @@ SCORES = {
     "modernbert_biased": ("head.dense", gelu_new, "classifier"),
     **dict.fromkeys(("mpnet", "roberta", "xlm-roberta", "camembert"), _ROBERTA_SCORES),
 }
-_BERTS_WORDS = "embeddings.word_embeddings.weight"
-_WORDS = {
-    "modernbert": "embeddings.tok_embeddings.weight",
-    "modernbert_biased": "embeddings.tok_embeddings.weight",
-}
 _CLASSES = {
     "multilingual": "Bert",
     "distilbert": "DistilBert",
@@ -60,8 +56,7 @@ _CLASSES = {
     "roberta": "Roberta",
     "xlm-roberta": "XLMRoberta",
     "camembert": "Camembert",
-    "modernbert": "ModernBert",
-    "modernbert_biased": "ModernBert",
+    **dict.fromkeys(_MODERN, "ModernBert"),
 }
 _SPLADE = "sentence_transformers.sparse_encoder.models"
 
@@ -69,7 +64,7 @@ _SPLADE = "sentence_transformers.sparse_encoder.models"
 def write_mlm(folder: Path, kind: str, own_decoder: bool = False, **pooling: Any) -> None:
     """Writes a SPLADE model of a kind."""
     write_architecture(folder, kind)
-    words = load_file(folder / "model.safetensors")[_WORDS.get(kind, _BERTS_WORDS)]
+    words = _words(load_file(folder / "model.safetensors"))
     shapes = _mlm_shapes(kind, words.shape, own_decoder)
     _add_head(folder, shapes, kind, f"{_CLASSES[kind]}ForMaskedLM")
     _write_splade_modules(folder, pooling)
@@ -92,12 +87,15 @@ def _write_splade_modules(folder: Path, pooling: Mapping[str, Any]) -> None:
 def plain_weights(kind: str, tensors: dict, states: np.ndarray) -> np.ndarray:
     """log1p(relu(logits)) of a text's last states, float64 `[tokens, vocabulary]`."""
     transform, norm, decoder, bias = MLM[kind]
-    words = tensors[_WORDS.get(kind, _BERTS_WORDS)]
     act = gelu_new if kind == "modernbert_biased" else gelu
     head = PlainLayers(tensors, _epsilon(kind))
     x = head.norm(norm, act(head.dense(transform, states.astype(np.float64))))
-    table = tensors.get(f"{decoder}.weight", words)
+    table = tensors.get(f"{decoder}.weight", _words(tensors))
     return np.log1p(relu(x @ table.astype(np.float64).T + tensors[bias]))
+
+
+def _words(tensors: Mapping[str, np.ndarray]) -> np.ndarray:
+    return next(tensors[name] for name in tensors if re.search(r"\.(word|tok)_emb", name))
 
 
 def write_classifier(folder: Path, kind: str, labels: int, **changes: Any) -> None:
@@ -187,9 +185,8 @@ def write_splade(
     head = drawn(_mlm_shapes("multilingual", (len(VOCABULARY), HIDDEN), own_decoder), 5)
     # Most logits are below 0, as a trained model's are.
     head["cls.predictions.bias"] -= np.float32(3)
-    tensors = write_tiny_huggingface(
-        folder, vocab=VOCABULARY, pooling={}, changes={**head, **(changes or {})}
-    )
+    changes = {**head, **(changes or {})}
+    tensors = write_tiny_huggingface(folder, vocab=VOCABULARY, changes=changes)
     _write_splade_modules(folder, pooling)
     return tensors
 

@@ -114,6 +114,7 @@ def write_sentence_transformers(
     pooling: Mapping[str, Any] | None = None,
     modules: Sequence[Mapping[str, Any]] = (),
     normalize: bool = False,
+    max_seq_length: int | None = None,
     prompts: Mapping[str, str] | None = None,
     default_prompt: str | None = None,
     **model: Any,
@@ -126,6 +127,7 @@ def write_sentence_transformers(
         pooling: That of the pooling.
         modules: Those of the modules behind it.
         normalize: Whether vectors have unit length.
+        max_seq_length: That of the Transformer module; None names none.
         prompts: Those of the model.
         default_prompt: The name of the default one.
         **model: For `write_tiny_huggingface`.
@@ -134,7 +136,7 @@ def write_sentence_transformers(
         The encoder's tensors, and those of each module but the pooling.
     """
     said = {"word_embedding_dimension": 32, **(pooling or {})}
-    tensors = write_tiny_huggingface(folder, pooling=said, **model)
+    tensors = write_tiny_huggingface(folder, **model)
     random = np.random.default_rng(3)
     names, weights = ["Transformer"], []
     for config in (*before, said, *modules):
@@ -152,8 +154,10 @@ def write_sentence_transformers(
     if "WeightedLayerPooling" in names:
         change(folder, {"config.json": {"output_hidden_states": True}})
     write_kinds(folder, [*names, *(["Normalize"] if normalize else [])])
+    length = {} if max_seq_length is None else {"max_seq_length": max_seq_length}
     config = {"prompts": prompts or {}, "default_prompt_name": default_prompt}
-    write(folder, {"config_sentence_transformers.json": config})
+    files = {"sentence_bert_config.json": length, "config_sentence_transformers.json": config}
+    write(folder, files)
     return tensors, weights
 
 

@@ -10,7 +10,7 @@ import tokenizers
 from safetensors.numpy import save_file
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
-from tests.support.models.folder import Shapes, drawn, layers_of, write, write_kinds
+from tests.support.models.folder import Shapes, drawn, layers_of, write
 
 _TEXT = """the a of and to in is it that for was on are as with his they at be this from have or
 by one had not but what all were we when your can said there use an each which she do how their
@@ -61,9 +61,6 @@ def write_tiny_huggingface(
     cased: bool = False,
     hidden_act: str = "gelu",
     pooler: bool = True,
-    pooling: Mapping[str, Any] | None = None,
-    normalize: bool = False,
-    max_seq_length: int | None = None,
     changes: Mapping[str, np.ndarray | None] | None = None,
     seed: int = 0,
 ) -> dict[str, np.ndarray]:
@@ -74,7 +71,6 @@ def write_tiny_huggingface(
         prefix: Put before every tensor's name, such as "bert.".
         gamma_beta: Layer norms in the names of 2018.
         changes: Tensors set after all others, by their full name; None takes one away.
-        pooling: `1_Pooling/config.json`; with it the folder is a sentence-transformers one.
 
     Returns:
         The tensors by the names in the file, before `dtype` was applied.
@@ -93,12 +89,7 @@ def write_tiny_huggingface(
         "layer_norm_eps": 1e-12,
     }
     slow, lines = {"do_lower_case": not cased}, "".join(f"{token}\n" for token in vocab)
-    files = {"config.json": config, "tokenizer_config.json": slow, "vocab.txt": lines}
-    write(folder, files)
-    if pooling is not None:
-        write_kinds(folder, ["Transformer", "Pooling", *["Normalize"] * normalize])
-        length = {} if max_seq_length is None else {"max_seq_length": max_seq_length}
-        write(folder, {"1_Pooling/config.json": pooling, "sentence_bert_config.json": length})
+    write(folder, {"config.json": config, "tokenizer_config.json": slow, "vocab.txt": lines})
     tensors = drawn(_shapes(config, pooler), seed)
     named = {}
     for name, array in tensors.items():

@@ -9,8 +9,8 @@ from bert_embed.model import Embedder
 from bert_embed.settings import POOLINGS, VectorSpec
 from bert_embed.text.documents import TokenRows
 from tests.support.engines import ENGINES, load_tensorflow
+from tests.support.models.folder import tensors_of
 from tests.support.models.plain_bert import PlainBert, gelu
-from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import TINY, assert_near, relative_error
 
 pytestmark = pytest.mark.numeric
@@ -29,10 +29,9 @@ def embedder(tiny_bundle, request):
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory):
+def plain(tiny_bundle):
     """The hidden states of each row, `[3, tokens, hidden]`, and its pooled [CLS], in NumPy."""
-    tensors = write_tiny_huggingface(tmp_path_factory.mktemp("same"))
-    bert = PlainBert(tensors, 4, gelu)
+    bert = PlainBert(tensors_of(read_bundle(tiny_bundle)), 4, gelu)
     rows = zip(map(np.array, ROWS), map(np.array, TYPES), strict=True)
     states = [np.stack(bert.hidden_states(*row)) for row in rows]
     return states, [bert.pooled(one[-1]) for one in states]

@@ -1,6 +1,5 @@
 """Models by their names and folders: found, imported once, or refused."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -52,8 +51,7 @@ def test_a_folder_of_modules_that_is_a_link_is_looked_into(tmp_path, cache):
     shutil.move(tmp_path / "source" / "1_Pooling", tmp_path / "pooling")
     os.symlink(tmp_path / "pooling", tmp_path / "source" / "1_Pooling")
     assert resolve_model(tmp_path / "source").defaults.pooling == "max"
-    config = {"word_embedding_dimension": 32, "pooling_mode": "cls"}
-    (tmp_path / "pooling" / "config.json").write_text(json.dumps(config))
+    change(tmp_path / "pooling", {"config.json": {"pooling_mode": "cls"}})
     assert resolve_model(tmp_path / "source").defaults.pooling == "cls"
 
 

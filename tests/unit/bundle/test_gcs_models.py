@@ -13,6 +13,7 @@ from bert_embed.bundle.find import resolve_model
 from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
 from bert_embed.storage.local import FileInfo
+from tests.support.models.folder import write
 from tests.support.models.google import write_tiny_google, write_tiny_hub
 from tests.support.models.tiny import write_tiny_huggingface
 
@@ -23,9 +24,7 @@ GOOGLE = "uncased_L-2_H-32_A-4"
 
 @pytest.fixture
 def small(tmp_path):
-    (tmp_path / "small" / "sub").mkdir(parents=True)
-    (tmp_path / "small" / "config.json").write_text("{}")
-    (tmp_path / "small" / "sub" / "data").write_bytes(bytes(range(256)) * 9)
+    write(tmp_path / "small", {"config.json": {}, "sub/data": bytes(range(256)) * 9})
     return tmp_path / "small"
 
 
@@ -61,9 +60,8 @@ def test_a_file_that_changes_while_it_is_fetched_is_refused(gcs, cache, small):
 
 
 def test_weights_for_other_programs_are_left_where_they_are(gcs, cache, small):
-    for name in ("model.safetensors", "pytorch_model.bin", "onnx/model.onnx", "tf_model.h5"):
-        (small / name).parent.mkdir(exist_ok=True)
-        (small / name).write_text("weights")
+    names = ("model.safetensors", "pytorch_model.bin", "onnx/model.onnx", "tf_model.h5")
+    write(small, dict.fromkeys(names, "weights"))
     url = gcs.put_folder(small, "others", "mine")
     assert files_below(fetch(list_model(url))) == {"config.json", "model.safetensors", "sub/data"}
     gcs.client.bucket("others").blob("mine/model.safetensors").delete()
@@ -81,8 +79,7 @@ def test_weights_for_other_programs_are_left_where_they_are(gcs, cache, small):
     ],
 )
 def test_what_is_not_there_is_named(gcs, cache, tmp_path, url, message):
-    (tmp_path / "texts").mkdir()
-    (tmp_path / "texts" / "big.txt").write_text("no model")
+    write(tmp_path / "texts", {"big.txt": "no model"})
     gcs.put_folder(tmp_path / "texts", "faults", "texts")
     with pytest.raises(ValueError, match=message):
         resolve_model(url)

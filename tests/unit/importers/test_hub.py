@@ -15,6 +15,7 @@ from bert_embed.importers import import_model
 from tests.support.command import ran
 from tests.support.forks import python
 from tests.support.models.architectures import write_architecture
+from tests.support.models.folder import write
 from tests.support.models.heads import write_m3
 from tests.support.models.multi_vectors import write_multi_vectors
 from tests.support.servers.gcs import Answering, serving
@@ -73,13 +74,10 @@ NAME = "a-team/tiny-mpnet"
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
-    write_architecture(folder / "good", "mpnet")
-    write_architecture(folder / "pickled", "mpnet")
     for each in ("good", "pickled"):
-        (folder / each / "pytorch_model.bin").write_bytes(b"code")
-        (folder / each / "README.md").touch()
-    (folder / "good" / "onnx").mkdir()
-    (folder / "good" / "onnx" / "config.json").write_text("{}")
+        write_architecture(folder / each, "mpnet")
+        write(folder / each, {"pytorch_model.bin": "code", "README.md": ""})
+    write(folder / "good", {"onnx/config.json": {}})
     (folder / "pickled" / "model.safetensors").unlink()
     with serving(_Handler) as http:
         environment = {"HF_ENDPOINT": f"http://127.0.0.1:{http.server_port}"}
@@ -89,7 +87,7 @@ def hub(tmp_path_factory):
         http.hub = server = SimpleNamespace(environment=environment, **empty)
         server.models[NAME] = {COMMIT: folder / "good", PICKLED: folder / "pickled"}
         write_multi_vectors(folder / "colbert", "stanford")
-        (folder / "colbert" / "chat_template.jinja").write_text("{{ messages }}")
+        write(folder / "colbert", {"chat_template.jinja": "{{ messages }}"})
         write_m3(folder / "m3")
         server.models |= {f"a-team/{name}": {COMMIT: folder / name} for name in ("colbert", "m3")}
         server.names |= {"main": PICKLED, "v1": COMMIT}

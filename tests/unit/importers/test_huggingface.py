@@ -13,6 +13,7 @@ from bert_embed.bundle.bundle import read_bundle
 from bert_embed.settings import VectorSpec
 from tests.support.models.architectures import write_architecture
 from tests.support.models.folder import change, imported, refused
+from tests.support.models.sentence_transformers import write_sentence_transformers
 from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 
 # Settings of config.json by family, those of every family under "base": all that the configurations
@@ -100,7 +101,8 @@ def test_a_plain_folder_pools_by_mean_up_to_its_positions(tmp_path):
     ],
 )
 def test_sentence_transformers_files_say_how_to_pool(tmp_path, pooling, wanted):
-    write_tiny_huggingface(tmp_path / "source", pooling=pooling, normalize=True, max_seq_length=20)
+    settings = {"pooling": pooling, "normalize": True, "max_seq_length": 20}
+    write_sentence_transformers(tmp_path / "source", **settings)
     bundle = imported(tmp_path)
     assert bundle.defaults == VectorSpec(pooling=wanted, normalize=True)
     assert bundle.max_seq_length == 20
@@ -144,7 +146,7 @@ def wrapped(data):
     ],
 )
 def test_what_is_missing_damaged_or_unknown_is_named(tmp_path, files, message):
-    write_tiny_huggingface(tmp_path / "source", pooling={})
+    write_sentence_transformers(tmp_path / "source")
     refused(tmp_path, message, files)
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 

@@ -9,6 +9,7 @@ from bert_embed.bundle.bundle import read_bundle
 from bert_embed.text.tokenizer import load_tokenizer
 from tests.support.models.architectures import write_architecture
 from tests.support.models.folder import change, imported, refused
+from tests.support.models.sentence_transformers import write_sentence_transformers
 from tests.support.models.tiny import BERT_NORMALIZER, small_vocabulary, write_tiny_huggingface
 
 
@@ -264,7 +265,7 @@ def test_casing_that_berts_own_tokenizer_lacks_is_the_librarys(tmp_path, changes
     ],
 )
 def test_lowering_of_sentence_transformers_must_change_nothing(tmp_path, lowered, slow, lowers):
-    write_tiny_huggingface(tmp_path / "source", cased=not lowers, pooling={})
+    write_sentence_transformers(tmp_path / "source", cased=not lowers)
     files = {SLOW: json.dumps(slow), "sentence_bert_config.json": {"do_lower_case": lowered}}
     if lowers is None:
         message = "do_lower_case of sentence-transformers with a cased tokenizer is not supp"

@@ -177,14 +177,12 @@ def test_a_prompt_that_does_not_count_is_left_out_with_its_space(encoder, name, 
 @pytest.mark.parametrize("prompt", ["", "query: ", "one  ", " "])
 def test_a_vocabulary_without_the_words_beginning_takes_prompts(tmp_path, prompt):
     write_architecture(tmp_path / "source", "xlm-roberta")
-    path = tmp_path / "source" / "tokenizer.json"
-    values = json.loads(path.read_text("utf-8"))
+    values = json.loads((tmp_path / "source" / "tokenizer.json").read_text("utf-8"))
     values["pre_tokenizer"] = values["pre_tokenizer"]["pretokenizers"][1]  # a space ends a prompt
     for number, (entry, score) in enumerate(values["model"]["vocab"]):
         if entry.startswith("▁a"):
             values["model"]["vocab"][number] = [f"\u2603{number}", score]
-    path.write_text(json.dumps(values), "utf-8")
-    encoder = Encoder(imported(tmp_path), threads=1)
+    encoder = Encoder(imported(tmp_path, files={"tokenizer.json": values}), threads=1)
     texts = ["the bank", "a", "", "another (a)"]
     found = encoder.encode(texts, prompt=prompt)
     np.testing.assert_allclose(found, encoder.encode([prompt + t for t in texts]), atol=1e-5)
