@@ -152,7 +152,7 @@ def test_another_tokenizer_is_refused_by_name(tmp_path, run, model_of, plain_exa
         assert said in run.err
 
 
-def test_what_examples_cannot_give_is_refused(tmp_path, tiny_bundle, run, plain_examples, capsys):
+def test_what_examples_cannot_give_is_refused(tmp_path, tiny_bundle, run, plain_examples, command):
     for flags, message in (
         ({"max_seq_length": 7}, "--max_seq_length 7 conflicts with these examples"),
         ({"prompt": "other"}, "--prompt other conflicts with these examples, tokenized with '"),
@@ -164,21 +164,19 @@ def test_what_examples_cannot_give_is_refused(tmp_path, tiny_bundle, run, plain_
         run.refused(plain_examples, message, **flags)
     (two,) = run.written({"in.txt": "the bank\nriver of money\n"})
     run.refused([plain_examples, two], f"of examples, as {plain_examples}")
-    for words, said in (
-        (["tokenize", *flags_of(tmp_path / "out", tiny_bundle, plain_examples)], "already tok"),
-        (["search", str(plain_examples), "bank"], "holds examples, no vectors"),
-    ):
-        assert main(words) == 2
-        assert said in capsys.readouterr().err
-    assert tokenize(tmp_path / "cut", tiny_bundle, two, max_seq_length=3) == 0
-    assert "2 records: 2 tokenized, 0 rejected" in capsys.readouterr().out
+    words = ["tokenize", *flags_of(tmp_path / "out", tiny_bundle, plain_examples)]
+    assert "already tok" in command(*words, code=2).err
+    said = command("search", plain_examples, "bank", code=2).err
+    assert "holds examples, no vectors" in said
+    said = command("tokenize", *flags_of(tmp_path / "cut", tiny_bundle, two, max_seq_length=3)).out
+    assert "2 records: 2 tokenized, 0 rejected" in said
     run.refused([plain_examples, tmp_path / "cut"], "which differ in max_seq_length")
 
 
 LINES = 400
 
 
-def test_a_killed_tokenize_continues_and_so_does_its_run(tmp_path, tiny_bundle, run, capsys):
+def test_a_killed_tokenize_continues_and_so_does_its_run(tmp_path, tiny_bundle, run, command):
     (corpus,) = run.written({"in.txt": "\n".join(some_texts(LINES).values())})
     whole, output = tmp_path / "whole", tmp_path / "examples"
     small = {"block_bytes": 700}
@@ -199,11 +197,11 @@ def test_a_killed_tokenize_continues_and_so_does_its_run(tmp_path, tiny_bundle, 
     counts = record(vectors)["counts"]
     assert counts["embedded"] == counts["records"] == LINES
     assert counts["parts_reused"] == counts["parts"] - 1
-    assert tokenize(output, tiny_bundle, corpus, **small) == 0
-    assert "nothing to do" in capsys.readouterr().out
-    assert tokenize(output, tiny_bundle, corpus, max_seq_length=9, **small) == 2
-    assert "holds another run (--max_seq_length changed since)" in capsys.readouterr().err
-    assert tokenize(output, tiny_bundle, corpus, max_seq_length=9, overwrite=True) == 0
+    words = ["tokenize", *flags_of(output, tiny_bundle, corpus, **small)]
+    assert "nothing to do" in command(*words).out
+    message = "holds another run (--max_seq_length changed since)"
+    assert message in command(*words, max_seq_length=9, code=2).err
+    command(*words[:-1], max_seq_length=9, overwrite=True)
     assert len(contents(output / "examples")) == 1
 
 
