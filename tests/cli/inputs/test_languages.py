@@ -1,11 +1,8 @@
 """What is said of languages that the model does not know and of other encodings."""
 
-import json
-
 import numpy as np
 import pytest
 
-from bert_embed.pipeline.cli import main
 from bert_embed.text.documents import TextTokenizer
 from bert_embed.transforms.blocks import unknown_words
 from tests.support.command import record, rows
@@ -20,16 +17,14 @@ FOREIGN = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FOREIGN)
-def test_a_tenth_of_another_language_is_told_of(run, name, capsys):
+def test_a_tenth_of_another_language_is_told_of(run, name, command):
     texts = [ENGLISH] * 8 + [FOREIGN[name]]
-    lines = "".join(f"{json.dumps({'text': text})}\n" for text in texts)
-    output = run({"in.jsonl": lines}, model="minilm")
+    output = run({"in.jsonl": [{"text": text} for text in texts]}, model="minilm")
     assert record(output)["foreign_texts"] == 1
     said = "1 text (11.1%) may be of languages that the model does not know"
     assert f"warning: {said}" in run.said
     assert content(output)["foreign_texts"] == 1
-    assert main(["estimate", f"--input={output.parent}/in.jsonl", "--seconds=0"]) == 0
-    assert said in capsys.readouterr().out
+    assert said in command("estimate", input=output.parent / "in.jsonl", seconds=0).out
 
 
 class _Vocabulary(TextTokenizer):

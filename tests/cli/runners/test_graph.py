@@ -33,19 +33,6 @@ def graph(source, output, bundle, **asked):
     return pipeline.to_runner_api()
 
 
-def gathering(proto):
-    """Names of the steps that group elements, and of those that wait for all of another's."""
-    grouping, waiting = set(), set()
-    for step in proto.components.transforms.values():
-        if step.spec.urn == PRIMITIVES.GROUP_BY_KEY.urn:
-            grouping.add(step.unique_name)
-        elif step.spec.urn == PRIMITIVES.PAR_DO.urn:
-            payload = beam_runner_api_pb2.ParDoPayload.FromString(step.spec.payload)
-            if payload.side_inputs or payload.state_specs:
-                waiting.add(step.unique_name)
-    return grouping, waiting
-
-
 @pytest.fixture
 def files(tmp_path):
     """Makes a folder with so many files."""
@@ -62,7 +49,14 @@ def files(tmp_path):
 
 def test_only_plan_and_account_gather(tmp_path, files, tiny_bundle):
     proto = graph(files(1), tmp_path / "out", tiny_bundle, granularity=("sentence", "token"))
-    grouping, waiting = gathering(proto)
+    grouping, waiting = set(), set()  # steps that wait for all elements of another
+    for step in proto.components.transforms.values():
+        if step.spec.urn == PRIMITIVES.GROUP_BY_KEY.urn:
+            grouping.add(step.unique_name)
+        elif step.spec.urn == PRIMITIVES.PAR_DO.urn:
+            payload = beam_runner_api_pb2.ParDoPayload.FromString(step.spec.payload)
+            if payload.side_inputs or payload.state_specs:
+                waiting.add(step.unique_name)
     assert grouping == {
         "Plan/Spread/ReshufflePerKey/GroupByKey",  # of where to read, dealt out to all workers
         "Plan/SpreadBegun/ReshufflePerKey/GroupByKey",  # of what earlier attempts have begun
