@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import re
+import time
 import traceback
 from unittest import mock
 
@@ -105,6 +106,7 @@ def test_a_table_has_each_row_once_whatever_comes(bigquery, dataset, into, tmp_p
             case ["delete", name]:
                 bigquery.rows(f"DELETE FROM `{table}` WHERE id = '{name}'")
             case ["drop"]:
+                time.sleep(1)  # of the end of a load the second is kept
                 bigquery.client.delete_table(table)
             case ["kill", name]:
                 interrupted(tmp_path / name)
