@@ -7,19 +7,16 @@ import pytest
 
 from bert_embed.bundle.bundle import load_tensors, read_bundle
 from tests.support.command import flip
-from tests.support.models.folder import imported
 from tests.support.models.heads import write_classifier
-from tests.support.models.sentence_transformers import CASES, QUERY, write_sentence_transformers
+from tests.support.models.sentence_transformers import QUERY, write_case
 from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def sentence_bundle(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sentence")
-    write_sentence_transformers(folder / "source", **CASES["prompts"])
-    return imported(folder).path
+def sentence_bundle(model_of):
+    return model_of(write_case, "prompts").path
 
 
 def test_an_import_says_what_it_made(tmp_path, command):

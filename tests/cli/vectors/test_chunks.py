@@ -11,7 +11,7 @@ import pytest
 import bert_embed
 from tests.support.command import record, rejected, rows, vectors
 from tests.support.models.architectures import write_architecture
-from tests.support.models.sentence_transformers import CASES, write_sentence_transformers
+from tests.support.models.sentence_transformers import write_case
 from tests.support.rounding import assert_near
 
 pytestmark = pytest.mark.slow
@@ -94,9 +94,8 @@ def test_chunks_that_overlap_are_read_in_blocks_of_the_usual_size(run):
     assert "in 1 block\n" in run.out
 
 
-def test_late_chunks_of_a_model_with_modules_on_tokens_are_refused(tmp_path, run):
-    write_sentence_transformers(tmp_path / "model", **CASES["weighted"])
-    flags = {"model": tmp_path / "model", "chunk": "sentence"}
+def test_late_chunks_of_a_model_with_modules_on_tokens_are_refused(model_of, run):
+    flags = {"model": model_of(write_case, "weighted").path, "chunk": "sentence"}
     message = "--chunk_context document takes the mean of hidden"
     run.refused({"in.txt": "a bank\n"}, message, chunk_context="document", **flags)
     run({"in.txt": "a bank\n"}, **flags)

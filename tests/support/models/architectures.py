@@ -174,12 +174,12 @@ def _copy_tokenizer(folder: Path, kind: str) -> int:
     tokenizer = json.loads((GOLDEN.parent / "tokenizers" / f"{name}.json").read_text("utf-8"))
     if tokenizer_class != _GENERIC:
         tokenizer["normalizer"] = None
-    berts = {theirs: token for token, theirs in _MPNET.items()} if kind == "word_piece" else {}
-    special = {"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>"}
-    special = {name: berts.get(token, token) for name, token in special.items()}
-    settings: dict[str, Any] = {"tokenizer_class": tokenizer_class, **special}
-    if kind == "word_piece":  # transformers 5 leaves out the types of a generic class
-        settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    special: dict[str, Any] = {"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>"}
+    if kind == "word_piece":
+        special = {name: f"[{name[:3].upper()}]" for name in special}
+        # transformers 5 leaves out the types of a generic class
+        special["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    settings = {"tokenizer_class": tokenizer_class, **special}
     write(folder, {"tokenizer.json": tokenizer, "tokenizer_config.json": settings})
     return len(tokenizer["model"]["vocab"]) + (kind == "word_piece")  # and its added token
 

@@ -161,6 +161,11 @@ def write_sentence_transformers(
     return tensors, weights
 
 
+def write_case(folder: Path, name: str) -> None:
+    """Writes a folder of one of `CASES`."""
+    write_sentence_transformers(folder, **CASES[name])
+
+
 def write_chain(folder: Path, name: str, saved: int | None) -> None:
     """Writes a folder with one of `CHAINS`, and a truncate_dim."""
     write_sentence_transformers(folder, **CHAINS[name])
@@ -194,7 +199,7 @@ def main() -> None:
     vectors = {}
     load = partial(read_by, partial(SentenceTransformer, device="cpu"))
     for name, settings in CASES.items():
-        model = load(partial(write_sentence_transformers, **settings))
+        model = load(write_case, name)
         vectors[name] = model.encode(list(TEXTS))
         for prompt in settings.get("prompts", {}):
             vectors[f"{name}/{prompt}"] = model.encode(list(TEXTS), prompt_name=prompt)

@@ -12,7 +12,6 @@ from bert_embed.backends.openvino import BACKEND
 from bert_embed.base import environment as processors
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
-from bert_embed.importers import import_model
 from tests.support.command import embed, ran, record, vectors
 from tests.support.models.heads import write_splade
 from tests.support.rounding import MINILM, TINY, least_cosine
@@ -78,10 +77,8 @@ def test_its_imports_are_not_reported_to_intel():
 
 
 @needs_bfloat16
-def test_heads_and_modules_have_the_same_bits_too(tmp_path):
-    write_splade(tmp_path / "splade")
-    bundle = import_model(str(tmp_path / "splade"), str(tmp_path / "bundle"))
-    encoder = Encoder(bundle, precision="bfloat16", threads=1)
+def test_heads_and_modules_have_the_same_bits_too(model_of):
+    encoder = Encoder(model_of(write_splade), precision="bfloat16", threads=1)
     together = encoder.encode(TEXTS[:20], kind="sparse")
     for number in range(0, 20, 5):
         alone, row = encoder.encode([TEXTS[number]], kind="sparse"), together[[number]]

@@ -17,7 +17,6 @@ from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
 from bert_embed.settings import VectorSpec
 from bert_embed.text.documents import TokenRows
-from tests.support.models.folder import imported
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import MINILM, assert_near, least_cosine
 
@@ -57,9 +56,8 @@ def test_vectors_are_those_of_the_processor(tiny_bundle, name):
         assert_near(getattr(found, "vectors", found), getattr(wanted, "vectors", wanted))
 
 
-def test_a_row_longer_than_usual_runs_all_the_same(tmp_path):
-    write_tiny_huggingface(tmp_path / "source", positions=24)
-    bundle = imported(tmp_path)
+def test_a_row_longer_than_usual_runs_all_the_same(model_of):
+    bundle = model_of(write_tiny_huggingface, positions=24)
     ids = np.random.default_rng(0).integers(5, 90, 23).astype(np.int32)
     rows = TokenRows(ids, np.array([0, 3, 23]))
     engines = [

@@ -23,6 +23,7 @@ from tests.support.models.sentence_transformers import (
     SAVED_DIMS,
     TEXTS,
     dense,
+    write_case,
     write_chain,
     write_kinds,
     write_pairs_model,
@@ -41,23 +42,22 @@ OUTSIDE = "must be a path inside the model's folder"
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_vectors_are_those_of_sentence_transformers(tmp_path, name):
-    write_sentence_transformers(tmp_path / "source", **CASES[name])
-    encoder = Encoder(imported(tmp_path))
+def test_the_vectors_are_those_of_sentence_transformers(model_of, name):
+    encoder = Encoder(model_of(write_case, name))
     assert_near(encoder.encode(TEXTS), VECTORS[name])
     for prompt in encoder.bundle.prompts:
         assert_near(encoder.encode(TEXTS, prompt=f"name:{prompt}"), VECTORS[f"{name}/{prompt}"])
 
 
 @pytest.mark.parametrize("name", PAIR_SETTINGS)
-def test_pairs_are_cut_and_numbered_as_theirs(tmp_path, name):
-    write_pairs_model(tmp_path / "source", name)
-    found = Encoder(imported(tmp_path)).encode(*zip(*PAIRS, strict=True), long_text="truncate")
+def test_pairs_are_cut_and_numbered_as_theirs(model_of, name):
+    encoder = Encoder(model_of(write_pairs_model, name))
+    found = encoder.encode(*zip(*PAIRS, strict=True), long_text="truncate")
     assert_near(found, VECTORS[name])
 
 
 def test_the_bundle_tells_modules_and_prompts(tmp_path):
-    write_sentence_transformers(tmp_path / "source", **CASES["prompts"])
+    write_case(tmp_path / "source", "prompts")
     bundle = imported(tmp_path)
     assert bundle.dense == (DenseModule(96, 16, "tanh", True),)
     defaults = {"pooling": "mean,weightedmean,max", "pool_prompt": False, "dense": 16}
@@ -137,10 +137,9 @@ def test_vectors_are_compared_as_the_model_does(tmp_path, similarity, plain):
 
 @pytest.mark.parametrize("saved", SAVED_DIMS)
 @pytest.mark.parametrize("name", CHAINS)
-def test_modules_and_dims_and_normalize_in_every_order(tmp_path, name, saved):
+def test_modules_and_dims_and_normalize_in_every_order(model_of, name, saved):
     """What is left out is the model's; what a call asks for counts before what was loaded."""
-    write_chain(tmp_path / "source", name, saved)
-    bundle = imported(tmp_path)
+    bundle = model_of(write_chain, name, saved)
     plain, is_unit = name.removesuffix("_unit"), name.endswith("_unit")
     unit = {"normalize": True}
     loaded = [{}, {"dim": 5}, unit, {"normalize": False}, {"dim": 5} | unit]
@@ -251,16 +250,14 @@ def test_an_encoder_in_a_folder_of_its_own_is_found(tmp_path, tiny_bundle):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["norm", "on_tokens", "weighted"])
-def test_modules_are_the_same_on_a_device_that_compiles(tmp_path, name):
-    write_sentence_transformers(tmp_path / "source", **CASES[name])
-    encoder = Encoder(imported(tmp_path), engine="tensorflow", device="cpu")
+def test_modules_are_the_same_on_a_device_that_compiles(model_of, name):
+    encoder = Encoder(model_of(write_case, name), engine="tensorflow", device="cpu")
     found = encoder.encode(TEXTS, max_seq_length=16, batch_tokens=64, long_text="truncate")
     assert_near(found, VECTORS[name])
 
 
-def test_layers_of_the_caller_have_no_weights_and_tokens_are_weighted(tmp_path):
-    write_sentence_transformers(tmp_path / "source", **CASES["weighted"])
-    bundle = imported(tmp_path)
+def test_layers_of_the_caller_have_no_weights_and_tokens_are_weighted(model_of):
+    bundle = model_of(write_case, "weighted")
     assert read_bundle(bundle.path).defaults == bundle.defaults
     said = json.loads(json.dumps(bundle.defaults.to_dict()))
     assert VectorSpec.from_dict(said) == bundle.defaults

@@ -19,10 +19,9 @@ from apache_beam.testing.util import assert_that, equal_to
 
 import bert_embed
 from bert_embed import BertModelHandler
-from bert_embed.importers import import_model
 from tests.support.beam import collect
 from tests.support.models.heads import write_classifier, write_splade
-from tests.support.models.multi_vectors import CASES, write_multi_vectors
+from tests.support.models.multi_vectors import write_multi_vectors
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import assert_near
 
@@ -56,19 +55,20 @@ def test_columns_and_settings_are_those_that_are_named(tiny_bundle, tmp_path):
     assert_near([result.inference], wanted)
 
 
-def test_the_other_kinds_of_vectors(tmp_path):
-    write_splade(tmp_path / "sparse", pooling_strategy="max", activation_function="relu")
-    write_multi_vectors(tmp_path / "multi", next(iter(CASES)))
-    write_classifier(tmp_path / "scores", "distilbert", 2, id2label={"0": "poor", "1": "good"})
+def test_the_other_kinds_of_vectors(model_of, tmp_path):
+    models = {
+        "sparse": (write_splade,),
+        "multi": (write_multi_vectors, "stanford"),
+        "scores": (write_classifier, "distilbert", 3),
+    }
     found = {}
-    for kind in ("sparse", "multi", "scores"):
-        model = import_model(str(tmp_path / kind), str(tmp_path / f"{kind}-bundle")).path
-        handler = BertModelHandler(model, vectors=[kind])
+    for kind, model in models.items():
+        handler = BertModelHandler(model_of(*model).path, vectors=[kind])
         [[found[kind]]] = collect(tmp_path, ["the bank"], RunInference(handler))
     sparse, multi = found["sparse"].inference, found["multi"].inference
     assert sparse["indices"].shape == sparse["values"].shape
     assert (multi.ndim, multi.dtype) == (2, np.float32)
-    assert found["scores"].inference.keys() == {"poor", "good"}
+    assert found["scores"].inference.keys() == {f"label {n}" for n in range(3)}
 
 
 @pytest.mark.parametrize("settings", [{}, {"large_model": True}, {"model_copies": 2}], ids=str)
