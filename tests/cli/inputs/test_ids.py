@@ -41,7 +41,7 @@ def test_documents_without_an_id_among_others_are_rejected_or_refused(run):
 
 
 def test_an_id_in_a_file_that_was_not_looked_at_is_told(run, monkeypatch):
-    monkeypatch.setattr("bert_embed.pipeline.run.fields._MOST_LOOKED", 10)
+    monkeypatch.setattr("bert_embed.pipeline.run.columns._MOST_LOOKED", 10)
     files = {f"in/{number:02}.jsonl": [{"text": "red"}] for number in range(11)}
     output = run(files | {"in/09.jsonl": [{"text": "blue", "id": "a"}]})
     assert record(output)["unfit"] == {"id": 1}
