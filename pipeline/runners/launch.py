@@ -314,11 +314,15 @@ def run_on_runner(
             run_on_dataflow(options, work, flags)
         else:
             # Workers elsewhere read it themselves.
-            level = flags["default_sdk_harness_log_level"] or ""
+            log, level = logging.getLogger("bert_embed"), flags["default_sdk_harness_log_level"]
+            before = log.level
             if level in logging.getLevelNamesMapping():
-                logging.getLogger("bert_embed").setLevel(level)
-            with beam.Pipeline(options=options) as pipeline:
-                work(pipeline)
+                log.setLevel(level)
+            try:
+                with beam.Pipeline(options=options) as pipeline:
+                    work(pipeline)
+            finally:
+                log.setLevel(before)
     return waits
 
 

@@ -227,9 +227,9 @@ def test_a_hanging_block_is_named_and_left_out(
     never = threading.Event()
     FAULT.begin(lambda call, ids: poison(call, ids) and not never.wait())
     monkeypatch.setattr("bert_embed.pipeline.run.graph.INFERENCE_TIMEOUT", 2.0)
-    level = (log := logging.getLogger("bert_embed")).level
+    level = logging.getLogger("bert_embed").level
     output = run(corpus, code=1, **SMALL, default_sdk_harness_log_level="INFO")
-    log.setLevel(level)  # which the flag set for this process
+    assert logging.getLogger("bert_embed").level == level  # that of a process with other runs
     begins = f"block {at} begins: {corpus}, bytes {4000 * at} to {4000 * at + 4000}"
     assert begins in caplog.text + run.err
     assert f"error: the job failed: block {at}, {corpus}:" in run.err
