@@ -13,7 +13,7 @@ from bert_embed.base.arrays import unit
 from bert_embed.base.errors import InputError, SettingError, counted, required
 from bert_embed.models.heads.kinds import ROW_KINDS
 from bert_embed.models.heads.vectors import joined
-from bert_embed.pipeline.commands import search as searched
+from bert_embed.pipeline.commands import search
 from bert_embed.pipeline.console import answer, answer_json
 from bert_embed.pipeline.errors import ExitCode
 from bert_embed.pipeline.options.commands import SAMPLE, CompareOptions
@@ -130,7 +130,7 @@ def compared(options: CompareOptions) -> Comparison:
     judged = {*compress(named, _is_in(id_hashes(named), pool))}
     own: Sequence[str | None] = [None] * len(texts)
     queries = [
-        searched.query_vectors(model, texts, model.query_prompt(None), side.kind.vectors)
+        search.query_vectors(model, texts, model.query_prompt(None), side.kind.vectors)
         for side, model in zip(sides, models, strict=bool(texts))
     ]
     if not texts:
@@ -174,8 +174,8 @@ class _Side:
         output = one_output(name, "a side is one")
         record, folder = record_of_run(output), absolute(output)
         settings = vector_settings(folder, record)
-        searched.check_kinds(name, settings, by)
-        kind = by or searched.searchable(settings)[0]
+        search.check_kinds(name, settings, by)
+        kind = by or search.searchable(settings)[0]
         self.name, self.kind, self.model = name, ROW_KINDS[kind], record.model.name
         self.output = Output(folder, settings, record)
 
@@ -198,10 +198,10 @@ class _Side:
             missing=missing,
         )
 
-    def with_model(self, model: str | None, setting: str) -> searched.SearchedOutput:
+    def with_model(self, model: str | None, setting: str) -> search.SearchedOutput:
         """The output with its model; SettingError names the setting that says where this is."""
         try:
-            self.output = output = searched.opened(self.output.folder, model, self.kind.vectors)
+            self.output = output = search.opened(self.output.folder, model, self.kind.vectors)
         except InputError as error:
             if not (said := str(error).removeprefix("--")).startswith("model "):
                 raise
@@ -276,7 +276,7 @@ def _own_queries(old: _Side, new: _Side, wanted: np.ndarray) -> tuple[list[str],
 def read_queries(path: str | None) -> tuple[list[str], list[frozenset[str]]]:
     """The texts of a file of JSON lines, and the ids that each names as relevant; none of none."""
     texts, relevant = [], []
-    lines = "" if path is None else searched.queries_file(path)
+    lines = "" if path is None else search.queries_file(path)
     for number, line in enumerate(lines.split("\n"), 1):
         if not line.strip():
             continue

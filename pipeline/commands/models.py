@@ -37,7 +37,7 @@ def run_import(options: ModelImportOptions) -> int:
     )
     config = bundle.config
     say(
-        f"{bundle.path}: {_layers(config, config.hidden_act)}, {_tokenizer(bundle)}, "
+        f"{bundle.path}: {_layers(config)}, {_tokenizer(bundle)}, "
         f"{config.vocab_size:,} entries, fingerprint {bundle.fingerprint}"
     )
     return ExitCode.DONE
@@ -92,6 +92,8 @@ def run_verify(options: ModelVerifyOptions) -> int:
         return _damaged(str(error))
     if options.json:
         figures = {"files": len(bundle.files), **asdict(verification)}
+        if not verification.outputs:  # of which nothing is known
+            figures |= {"max_difference": None, "least_cosine": None}
         answer_json(*_json_lines(figures | {"problem": verification.problem}))
     elif verification.outputs:
         say(
@@ -123,8 +125,8 @@ def model_facts(bundle: Bundle) -> dict[str, Any]:
     }
 
 
-def _json_lines(facts: Any, indent: int | None = 2) -> list[str]:
-    return json.dumps(facts, indent=indent, ensure_ascii=False).split("\n")
+def _json_lines(facts: dict[str, Any]) -> list[str]:
+    return json.dumps(facts, indent=2, ensure_ascii=False).split("\n")
 
 
 def _rows(facts: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
@@ -133,14 +135,14 @@ def _rows(facts: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]
         if isinstance(value, dict) and value:
             yield from _rows(value, f"{above}{name}.")
         else:
-            said = value if isinstance(value, str) and value else _json_lines(value, None)[0]
-            yield f"{above}{name}", said
+            is_text = isinstance(value, str) and value
+            yield f"{above}{name}", value if is_text else json.dumps(value, ensure_ascii=False)
 
 
-def _layers(config: EncoderConfig, details: str) -> str:
+def _layers(config: EncoderConfig) -> str:
     if not config.num_hidden_layers:
         return f"a table of {config.hidden_size}, no layers"
-    return f"{config.num_hidden_layers} layers of {config.hidden_size}, {details}"
+    return f"{config.num_hidden_layers} layers of {config.hidden_size}, {config.hidden_act}"
 
 
 def _tokenizer(bundle: Bundle) -> str:

@@ -96,3 +96,9 @@ def test_verify_ends_with_1_where_a_file_differs(tiny_bundle, tmp_path, command)
     assert said.err.startswith(f"error: {copy}: ")
     assert "vocab.txt is damaged or was changed (sha256 " in said.err
     assert said.err.endswith("; remove the folder and import the model again\n")
+    flip(copy / "vocab.txt", 0)
+    flip(copy / "weights.safetensors")
+    figures = json.loads(command("model", "verify", copy, "--json", code=1).out)
+    assert figures["damaged"] == ["weights.safetensors"]
+    nothing = figures["outputs"], figures["max_difference"], figures["least_cosine"]
+    assert nothing == ([], None, None)  # which was not computed
