@@ -133,10 +133,10 @@ def within_object(name: str, fields: Iterable[str]) -> str:
     return f"; name a field of it: {', '.join(names[:_MOST_NAMED])}" if names else ""
 
 
-def has_column(
+def check_is_there(
     flag: str, name: str, path: str, count: int, existing: Iterable[str], cure: str
-) -> bool:
-    """Whether a file has a requested column, which it has `count` times, or only its folders do.
+) -> None:
+    """Checks that a file, which has a requested column `count` times, or its folders have it.
 
     InputError where neither has it, or the file more than once.
     """
@@ -144,7 +144,6 @@ def has_column(
         raise SettingError(flag, f"{name} is in {path} more than once")
     if count == 0 and not (flag == "extra_columns" and name in partitions(path)):
         raise no_column(flag, name, f"not a column of {path}", existing, cure)
-    return count > 0
 
 
 def no_column(

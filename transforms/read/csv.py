@@ -23,7 +23,7 @@ from bert_embed.transforms.parts import (
     Slice,
 )
 from bert_embed.transforms.read import lines
-from bert_embed.transforms.read.columns import SOME_LACK, Columns, has_column
+from bert_embed.transforms.read.columns import SOME_LACK, Columns, check_is_there
 from bert_embed.transforms.read.lines import (
     BOM,
     INVALID_UTF8,
@@ -365,11 +365,13 @@ def csv_header(file: InputFile, quoting: Dialect) -> tuple[str, ...] | None:
     first = first if first.count else next(every, first)
     header, mark = ",".join(first.header), required(first.quoting.separator, "separator")
     start = first.data[:_HEADER_BYTES].decode(errors="replace")
-    records, inner = start.splitlines(), _INNER_QUOTE.findall(start)
-    if quoting.has_quotes and not quoting.escape and 2 * inner.count('\\"') > len(inner):
-        raise InputError(
-            f"{first.path} has quotes behind backslashes: {BACKSLASHES}", "csv_quoting"
-        )
+    if quoting.has_quotes and not quoting.escape and '\\"' in start:
+        inner = _INNER_QUOTE.findall(start)
+        if 2 * inner.count('\\"') > len(inner):
+            raise InputError(
+                f"{first.path} has quotes behind backslashes: {BACKSLASHES}", "csv_quoting"
+            )
+    records = start.splitlines()
     quoted = [*filter(_SINGLE_QUOTED.search, [header, *records])]
     for line in quoted:
         fields = next(csv.reader([line], delimiter=mark, quotechar="'"))
@@ -390,7 +392,7 @@ def check_names(path: str, names: Iterable[str], columns: Columns) -> None:
             cure = SOME_LACK
         elif len(existing) == 1 or re.search("[;\t|]", "".join(existing)):
             cure = "csv_separator says what separates fields"
-        has_column(flag, name, path, len(_places(existing, name)), existing, cure)
+        check_is_there(flag, name, path, len(_places(existing, name)), existing, cure)
 
 
 def _places(header: Sequence[str], name: str) -> list[int]:

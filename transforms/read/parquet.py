@@ -32,7 +32,7 @@ from bert_embed.transforms.parts import (
 from bert_embed.transforms.read.columns import (
     SOME_LACK,
     Columns,
-    has_column,
+    check_is_there,
     partitions,
     text_fields,
     within_object,
@@ -212,8 +212,8 @@ def check_schema(path: str, schema: pa.Schema, columns: Columns) -> None:
     for flag, name in columns.requested:
         kind, cure = type_of(schema, name), SOME_LACK if flag == "extra_columns" else ""
         count = max(schema.names.count(name), kind is not None)
-        is_there = has_column(flag, name, path, count, schema.names, cure)
-        if is_there and kind is not None and not _is_readable(flag, name, kind, columns):
+        check_is_there(flag, name, path, count, schema.names, cure)
+        if kind is not None and not _is_readable(flag, name, kind, columns):
             fields = [field.name for field in kind] if pa.types.is_struct(kind) else ()
             cure = as_text(name, kind) or within_object(name, fields)
             raise SettingError(flag, f"{name} of {path} is {kind}; {REQUIRED[flag]}{cure}")
