@@ -19,7 +19,8 @@ set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT
 "${PYTHON:-python3}" -m venv "$folder/venv"
-"$folder/venv/bin/pip" install --quiet sentence-transformers==6.2.0 transformers==5.24.0 torch==2.15.0 numpy==2.4.6
+"$folder/venv/bin/pip" install --quiet sentence-transformers==6.2.0 transformers==5.24.0 torch==2.15.0 \
+  tokenizers==0.23.3 numpy==2.4.6
 cd "$folder"
 venv/bin/python - <<'PROGRAM' 2>log || { tail -n 5 log; exit 1; }
 import sys
